@@ -1,0 +1,69 @@
+# What the project can do; `make` alone prints this list. Everything below runs from one virtual environment
+# and one cache outside the checkout: nothing is installed on the machine.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# a plain `uv run` resolves anew and writes uv.lock (no comment behind the value: make keeps the blanks)
+export UV_NO_SYNC := 1
+export UV_PYTHON_DOWNLOADS := never
+export GPUSHARING_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpusharing
+VENV := .venv
+UV = $(shell hack/uv)
+RUN := $(VENV)/bin/
+
+help:  ## print this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready  ## the virtual environment, from requirements.lock
+
+$(VENV)/.ready: requirements.lock pyproject.toml hack/uv
+	@echo "== environment: .venv from requirements.lock"
+	@$(UV) venv --quiet --allow-existing --python "$$(command -v python3)" $(VENV)
+	@$(UV) pip sync --quiet --require-hashes --python $(VENV) requirements.lock
+	@$(UV) pip install --quiet --python $(VENV) --no-build-isolation --no-deps -e .
+	@touch $@
+
+lock: setup  ## requirements.lock anew, from the floors in pyproject.toml
+	$(UV) pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --all-extras --group dev \
+	  --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
+
+cluster: setup  ## fetch and build what the test cluster needs, into the cache
+	@$(RUN)python -m tests.support.cluster.binaries
+
+generate: setup  ## CRDs and reference pages, from the API models
+	@$(RUN)python scripts/generate.py
+
+lint: setup  ## format, lint, import contracts, spelling, generated files up to date
+	@$(RUN)ruff format --check --quiet . && $(RUN)ruff check --quiet .
+	@$(RUN)lint-imports --no-timing >/dev/null || $(RUN)lint-imports
+	@$(RUN)codespell
+	@$(RUN)python scripts/generate.py --check
+
+types: setup  ## mypy, strict
+	@$(RUN)mypy --no-error-summary
+
+unit: setup  ## pure tests: no network, no cluster
+	@$(RUN)pytest tests/unit
+
+integration: cluster  ## a real API server, the controller under its own rights, faults, the command line
+	@$(RUN)pytest tests/integration tests/faults
+
+e2e: cluster  ## every sample in config/samples, from kubectl apply to Ready
+	@$(RUN)pytest tests/e2e
+
+test: lint types cluster  ## everything that CI runs
+	@$(RUN)pytest
+
+bench: cluster  ## speed and memory against a bare loop on a real API server; a table, and JSON in bench-results/
+	@$(RUN)python -m tests.bench
+
+demo: cluster  ## a control plane, the controller, twelve GPU nodes and a policy; see what happens
+	@$(RUN)python -m tests.support.demo
+
+image: ## the container image; IMAGE=name:tag, BASE=python image
+	docker build --build-arg BASE=$(or $(BASE),python:3.13-slim) -t $(or $(IMAGE),gpu-sharing-operator:dev) .
+
+clean:  ## remove the environment and what tests left; the cache stays
+	rm -rf $(VENV) dist bench-results .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+.PHONY: help setup lock cluster generate lint types unit integration e2e test bench demo image clean
