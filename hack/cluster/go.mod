@@ -1,6 +1,6 @@
 module gpusharing.io/hack/cluster
 
-go 1.26.0
+go 1.24.0
 
 tool k8s.io/kubernetes/cmd/kube-apiserver
 

