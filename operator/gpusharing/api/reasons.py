@@ -1,0 +1,63 @@
+"""Condition types and reasons: one CamelCase word is the condition's reason, the Event's reason and the metric's label.
+
+Each word carries the sentence that the troubleshooting page of that name opens with.
+"""
+
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """Condition types of a policy; how they are read: kstatus, and decision 17 of the design."""
+
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+    APPLIED = "Applied"
+    CONFLICTED = "Conflicted"
+    DEGRADED = "Degraded"
+
+
+class Reason(StrEnum):
+    """Why a condition has its status, or why an Event was posted."""
+
+    sentence: str
+
+    def __new__(cls, word: str, sentence: str) -> "Reason":
+        """Make a member of the word, and keep its sentence beside it."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.sentence = sentence
+        return member
+
+    # --- Ready and Applied
+    APPLIED = "Applied", "On every owned node the plugin serves this config and the kubelet confirms its devices."
+    AWAITING_REPORT = "AwaitingReport", "At least one owned node has not reported that it serves this config."
+    PROGRESSING = "Progressing", "At least one owned node has not been written yet."
+    CAPACITY_MISMATCH = "CapacityMismatch", "A node advertises another number of devices than its config implies."
+    CONFIG_REFUSED = "ConfigRefused", "The plugin of a node refused the config and serves its last good one."
+    NO_INVENTORY = "NoInventory", "A node has no label from which its number of devices could be predicted."
+    NO_MATCHING_NODES = "NoMatchingNodes", "The selector names no GPU node."
+    SUPERSEDED = "Superseded", "Every matching node is owned by a policy of higher priority."
+    DRY_RUN = "DryRun", "The policy is in mode dry-run: its plan is in the status, nothing is written."
+    WRITE_FAILED = "WriteFailed", "The API server refused a write that this policy needs."
+    # --- Stalled: only a person can help
+    ALL_NODES_SKIPPED = "AllNodesSkipped", "Every node that the policy would own is left alone."
+    CONFLICTING_POLICIES = "ConflictingPolicies", "Another policy of equal priority wants a different config."
+    INVALID_SPEC = "InvalidSpec", "The spec breaks a rule that the API server did not check."
+    # --- Degraded
+    UNSUPPORTED_BY_NODES = "UnsupportedByNodes", "The config names a resource or MIG profile that nodes cannot have."
+    ALLOCATION_UNSUPPORTED = "AllocationUnsupportedByPlugin", "NVIDIA's plugin ignores part of spec.allocation."
+    LABEL_CONTESTED = "LabelContested", "Something else keeps changing the config label of a node."
+    FOREIGN_CONFIGMAP = "ForeignConfigMap", "A ConfigMap of the name we need exists and is not ours."
+    PLUGIN_GONE = "PluginGone", "A node has no allocatable devices where its config implies some."
+    PLUGIN_NOT_READY = "PluginNotReady", "The plugin of a node reports a problem of its own."
+    # --- Events
+    ASSIGNED = "Assigned", "A policy's config was written to nodes."
+    MANUALLY_CONFIGURED = "ManuallyConfigured", "The config label was set by somebody else; the node is left alone."
+    DRIFT_REPAIRED = "DriftRepaired", "Something else changed what we had written; it was put back."
+    RELEASED = "Released", "No policy wants the node any more; what we had written is gone."
+    RELEASE_HELD = "ReleaseHeld", "The CRD of the policies was deleted or replaced; nodes keep what they have."
+    SKIPPED = "Skipped", "The node carries gpusharing.io/skip and is left exactly as it is."
+    # --- command line
+    INVALID_INPUT = "InvalidInput", "A file or an argument cannot be read as what it should be."
+    API_UNREACHABLE = "ApiUnreachable", "The API server cannot be reached, or refused the request."

@@ -1,0 +1,1 @@
+"""Pure decisions: values in, values out; `now` is an argument."""

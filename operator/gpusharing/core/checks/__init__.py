@@ -1,0 +1,1 @@
+"""One file = one family of checks, for lint, plan and conditions."""

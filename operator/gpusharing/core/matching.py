@@ -1,0 +1,120 @@
+"""What is a GPU node, and which policies name it (decisions 6 and 7)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpusharing.api import names
+from gpusharing.api.meta import LabelSelector
+from gpusharing.core.gfd import model_of
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What we use of a Node object."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    # Field managers that own the config label, ours included.
+    label_managers: tuple[str, ...] = ()
+    # None where nodes are watched metadata-only.
+    allocatable: Mapping[str, int] | None = None
+
+    @property
+    def config_label(self) -> str:
+        """Return the value of the config label; empty = none."""
+        return self.labels.get(names.CONFIG_LABEL, "")
+
+    @property
+    def label_is_ours(self) -> bool:
+        """Whether our field manager owns the config label."""
+        return names.FIELD_MANAGER in self.label_managers
+
+    @property
+    def hands_off(self) -> bool:
+        """Whether the admin asked us to leave the node exactly as it is (decision 10)."""
+        return self.labels.get(names.SKIP_LABEL) == "true"
+
+    @property
+    def model(self) -> str:
+        """Return the GPU model by the product label, without suffixes; empty = not labelled."""
+        return model_of(self.labels.get(names.PRODUCT_LABEL, ""))
+
+
+def is_gpu_node(node: Node, *, reports_gpus: bool = False) -> bool:
+    """Whether policies may name the node at all, whatever their selector says."""
+    labels = node.labels
+    if labels.get(names.OPERANDS_LABEL) == "false":
+        return False
+    if labels.get(names.WORKLOAD_LABEL, "container") != "container":
+        return False
+    return (
+        names.PRODUCT_LABEL in labels
+        or labels.get(names.PRESENT_LABEL) == "true"
+        or labels.get(names.PCI_LABEL) == "true"
+        or reports_gpus
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of a selector: `key operator values`."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether the labels satisfy the term; the product is compared raw and without suffixes."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "In":
+                return value is not None and self._lists(value)
+            case _:  # NotIn holds for an absent label too, as in Kubernetes
+                return value is None or not self._lists(value)
+
+    def _lists(self, value: str) -> bool:
+        if value in self.values:
+            return True
+        return self.key == names.PRODUCT_LABEL and model_of(value) in self.values
+
+    def __str__(self) -> str:
+        """Return the term as kubectl writes selectors."""
+        listed = ", ".join(sorted(self.values))
+        match self.operator:
+            case "Exists":
+                return self.key
+            case "DoesNotExist":
+                return f"!{self.key}"
+            case "In":
+                return f"{self.key} in ({listed})"
+            case _:
+                return f"{self.key} notin ({listed})"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A compiled label selector; no terms = everything."""
+
+    terms: tuple[Term, ...] = ()
+
+    @classmethod
+    def of(cls, selector: LabelSelector) -> "Selector":
+        """Compile the selector of a policy."""
+        labels = [Term(key, "In", frozenset([value])) for key, value in (selector.match_labels or {}).items()]
+        expressions = [
+            Term(term.key, term.operator, frozenset(term.values or ())) for term in selector.match_expressions or ()
+        ]
+        return cls(tuple(labels + expressions))
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether all terms hold."""
+        return all(term.holds(labels) for term in self.terms)
+
+    def failing(self, labels: Mapping[str, str]) -> tuple[Term, ...]:
+        """Return the terms that do not hold."""
+        return tuple(term for term in self.terms if not term.holds(labels))
