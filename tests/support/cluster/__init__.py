@@ -7,6 +7,7 @@ server runs: no kubelet, no scheduler, no garbage collector, no namespace contro
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -51,7 +52,7 @@ class ControlPlane(Cluster, Protocol):
         ...
 
     def start_api(self) -> None:
-        """Start the API server again, same port, same data; returns when it is ready."""
+        """Start the API server unless it runs, same port, same data; returns when it is ready."""
         ...
 
     def pause_api(self) -> None:
@@ -63,9 +64,9 @@ class ControlPlane(Cluster, Protocol):
         ...
 
 
-def start_cluster() -> Cluster:
+def start_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
     """Start, or find, the cluster that `GPUSHARING_CLUSTER` asks for."""
-    provider = os.environ.get("GPUSHARING_CLUSTER") or "local"
+    provider = environment.get("GPUSHARING_CLUSTER") or "local"
     if provider == "local":
         from tests.support.cluster.local import LocalCluster
 
@@ -73,7 +74,7 @@ def start_cluster() -> Cluster:
     if provider == "existing":
         from tests.support.cluster.existing import ExistingCluster
 
-        return ExistingCluster.find()
+        return ExistingCluster.find(environment)
     raise ClusterError(
         f"GPUSHARING_CLUSTER is {provider!r}, expected `local` or `existing`. hint: leave it unset for `local`"
     )

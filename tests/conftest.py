@@ -1,0 +1,46 @@
+"""The fixtures that every test may use: one cluster for the session, brought up when the first test asks for it."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.support.cluster import Cluster, ControlPlane, start_cluster
+from tests.support.cluster.api import Api
+from tests.support.cluster.cleaning import remove_leftovers
+from tests.support.cluster.local import LocalCluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """The cluster that `GPUSHARING_CLUSTER` asks for; `local` unless set."""
+    started = start_cluster()
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def _admin(cluster: Cluster) -> Iterator[Api]:
+    with Api(cluster.kubeconfig) as api:
+        yield api
+
+
+@pytest.fixture
+def clean_cluster(cluster: Cluster, _admin: Api) -> Cluster:
+    """The cluster without nodes, policies and records of earlier tests."""
+    remove_leftovers(_admin)
+    return cluster
+
+
+@pytest.fixture
+def api(clean_cluster: Cluster, _admin: Api) -> Api:
+    """An administrator's client on a clean cluster."""
+    return _admin
+
+
+@pytest.fixture
+def control_plane(clean_cluster: Cluster) -> Iterator[ControlPlane]:
+    """A clean cluster whose API server the test may stop or freeze; afterwards it runs again."""
+    if not isinstance(clean_cluster, LocalCluster):
+        pytest.skip("only provider `local` can take its API server away")
+    yield clean_cluster
+    clean_cluster.resume_api()
+    clean_cluster.start_api()
