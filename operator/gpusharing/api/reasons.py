@@ -32,7 +32,6 @@ class Reason(StrEnum):
     # --- Ready and Applied
     APPLIED = "Applied", "On every owned node the plugin serves this config and the kubelet confirms its devices."
     AWAITING_REPORT = "AwaitingReport", "At least one owned node has not reported that it serves this config."
-    PROGRESSING = "Progressing", "At least one owned node has not been written yet."
     CAPACITY_MISMATCH = "CapacityMismatch", "A node advertises another number of devices than its config implies."
     CONFIG_REFUSED = "ConfigRefused", "The plugin of a node refused the config and serves its last good one."
     NO_INVENTORY = "NoInventory", "A node has no label from which its number of devices could be predicted."
