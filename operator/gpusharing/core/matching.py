@@ -1,7 +1,9 @@
 """What is a GPU node, and which policies name it (decisions 6 and 7)."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gpusharing.api import names
 from gpusharing.api.meta import LabelSelector
@@ -19,6 +21,8 @@ class Node:
     label_managers: tuple[str, ...] = ()
     # None where nodes are watched metadata-only.
     allocatable: Mapping[str, int] | None = None
+    # False for a node that the controller's node selector leaves out: no policy may own it.
+    in_scope: bool = True
 
     @property
     def config_label(self) -> str:
@@ -41,9 +45,51 @@ class Node:
         return model_of(self.labels.get(names.PRODUCT_LABEL, ""))
 
 
+def read_node(obj: Mapping[str, Any], *, in_scope: bool = True) -> Node:
+    """Read a Node as the API server shows it, metadata-only or in full."""
+    metadata = obj["metadata"]
+    status = obj.get("status") or {}
+    return Node(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        labels=metadata.get("labels") or {},
+        label_managers=_managers_of_config_label(metadata),
+        allocatable=_devices(status["allocatable"]) if "allocatable" in status else None,
+        in_scope=in_scope,
+    )
+
+
+def _managers_of_config_label(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return who owns the config label by managedFields; our name counts only for an apply."""
+    found = []
+    for entry in metadata.get("managedFields") or ():
+        labels = ((entry.get("fieldsV1") or {}).get("f:metadata") or {}).get("f:labels") or {}
+        if f"f:{names.CONFIG_LABEL}" in labels:
+            manager = str(entry.get("manager", ""))
+            ours_by_update = manager == names.FIELD_MANAGER and entry.get("operation") != "Apply"
+            found.append(f"{manager} (update)" if ours_by_update else manager)
+    return tuple(sorted(set(found)))
+
+
+_SUFFIXES = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "Ki": 1024, "Mi": 1024**2, "Gi": 1024**3}
+_QUANTITY = re.compile(r"(\d+)(|k|M|G|Ki|Mi|Gi)")
+
+
+def _devices(allocatable: Mapping[str, str]) -> dict[str, int]:
+    """Return the NVIDIA resources; a count is a quantity, so 60,000 reads `60k`."""
+    counts = {}
+    for name, text in allocatable.items():
+        match = _QUANTITY.fullmatch(str(text)) if name.startswith(names.RESOURCE_DOMAIN) else None
+        if match:
+            counts[name] = int(match[1]) * _SUFFIXES[match[2]]
+    return counts
+
+
 def is_gpu_node(node: Node, *, reports_gpus: bool = False) -> bool:
     """Whether policies may name the node at all, whatever their selector says."""
     labels = node.labels
+    if not node.in_scope:
+        return False
     if labels.get(names.OPERANDS_LABEL) == "false":
         return False
     if labels.get(names.WORKLOAD_LABEL, "container") != "container":

@@ -1,0 +1,1 @@
+"""Edge: the Kubernetes API, on plain dicts."""

@@ -1,0 +1,65 @@
+"""Carries the core's actions out, by server-side apply; each returns what the object is afterwards."""
+
+from gpusharing.api import names
+from gpusharing.core.errors import ApiError
+from gpusharing.core.plan import Action, ApplyRecord, DeleteRecord, ReleaseLabel, RestoreLabel, SetLabel
+from gpusharing.core.records import record_name, record_object
+from gpusharing.kube import paths
+from gpusharing.kube.client import Client, JsonObject
+
+
+async def apply_action(client: Client, action: Action, namespace: str) -> JsonObject | None:
+    """Make one write. Returns the object as the server has it now, None where there is none any more."""
+    match action:
+        case ApplyRecord(record):
+            body = record_object(record, namespace)
+            path = f"{paths.configmaps(namespace)}/{record.name}"
+            return await client.apply(path, body, manager=names.FIELD_MANAGER, force=True)
+        case SetLabel(node, uid, value, force):
+            return await _apply_label(client, node, uid, {names.CONFIG_LABEL: value}, force=force)
+        case ReleaseLabel(node, uid):
+            return await _apply_label(client, node, uid, {})
+        case RestoreLabel(node, uid, value):
+            labels = {names.CONFIG_LABEL: value}
+            return await _apply_label(client, node, uid, labels, force=True, manager=names.RESTORING_FIELD_MANAGER)
+        case DeleteRecord(node):
+            await client.delete(f"{paths.configmaps(namespace)}/{record_name(node)}")
+            return None
+
+
+async def _apply_label(
+    client: Client,
+    node: str,
+    uid: str,
+    labels: dict[str, str],
+    *,
+    force: bool = False,
+    manager: str = names.FIELD_MANAGER,
+) -> JsonObject | None:
+    """Apply the label and nothing else. The uid makes an apply to a missing node a conflict instead of a create."""
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node, "uid": uid, "labels": labels}}
+    try:
+        return await client.apply(f"{paths.NODES}/{node}", body, manager=manager, force=force, only_metadata=True)
+    except ApiError as error:
+        if error.gone:
+            return None
+        raise
+
+
+async def apply_shared(client: Client, body: JsonObject) -> JsonObject:
+    """Write the shared ConfigMap."""
+    metadata = body["metadata"]
+    path = f"{paths.configmaps(metadata['namespace'])}/{metadata['name']}"
+    return await client.apply(path, body, manager=names.FIELD_MANAGER, force=True)
+
+
+async def apply_status(client: Client, name: str, resource_version: str, status: JsonObject) -> JsonObject:
+    """Write a policy's status. The resourceVersion keeps it off a policy that was created anew under the name."""
+    body = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.POLICY_KIND,
+        "metadata": {"name": name, "resourceVersion": resource_version},
+        "status": status,
+    }
+    path = f"{paths.POLICIES}/{name}/status"
+    return await client.apply(path, body, manager=names.FIELD_MANAGER, force=True)

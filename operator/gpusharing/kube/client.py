@@ -1,0 +1,206 @@
+"""One client per process: credentials, deadlines and a few verbs on plain dicts.
+
+`kubernetes.aio` brings configuration, credentials and connection pool; requests go through its low-level door, since
+typed models cost three times the CPU and refuse answers that real servers send (kubernetes 37.0.2).
+"""
+
+import asyncio
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio import client as kubernetes_client
+from kubernetes.aio import config as kubernetes_config
+
+from gpusharing.core.errors import ApiError, InvalidInput
+
+JsonObject = dict[str, Any]
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One finished request, for metrics. `code` 0 = no answer."""
+
+    verb: str
+    path: str
+    code: int
+    seconds: float
+
+
+def metadata_only(kind: str = "PartialObjectMetadata") -> str:
+    """Return the Accept header that asks for metadata alone; a LIST wants the kind with `List` behind it."""
+    return f"application/json;as={kind};g=meta.k8s.io;v=v1"
+
+
+class Client:
+    """The API server. Every verb raises ApiError; none retries."""
+
+    def __init__(
+        self,
+        configuration: kubernetes_client.Configuration,
+        *,
+        timeout: float = 30.0,
+        on_call: Callable[[Call], None] = lambda call: None,
+    ) -> None:
+        configuration.client_session_kwargs = {"trust_env": False}  # else proxies and ~/.netrc, on each request
+        configuration.retries = 0
+        self._configuration = configuration
+        self._api = kubernetes_client.ApiClient(configuration)
+        self._timeout = timeout
+        self._on_call = on_call
+
+    @property
+    def server(self) -> str:
+        """Return the API server's URL."""
+        return str(self._configuration.host)
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        """Return the TLS context, for a session of somebody else's."""
+        context: ssl.SSLContext = self._api.rest_client.ssl_context
+        return context
+
+    async def authorization(self) -> str:
+        """Return the Authorization header; a projected token is read again when it is a minute old."""
+        return str(await self._configuration.get_api_key_with_prefix("BearerToken") or "")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._api.close()
+
+    async def get(self, path: str, *, accept: str = "application/json") -> JsonObject:
+        """Read one object."""
+        return await self._call("get", "GET", path, accept=accept)
+
+    async def list(
+        self, path: str, *, selector: str = "", field: str = "", only_metadata: bool = False
+    ) -> AsyncIterator[JsonObject]:
+        """Yield the items of a collection, page by page. A list that breaks off raises: it says nothing at all."""
+        query = {"limit": str(PAGE)}
+        if selector:
+            query["labelSelector"] = selector
+        if field:
+            query["fieldSelector"] = field
+        accept = metadata_only("PartialObjectMetadataList") if only_metadata else "application/json"
+        while True:
+            page = await self._call("list", "GET", path, query=query, accept=accept)
+            for item in page.get("items") or []:  # an empty metadata-only list says `null`
+                yield item
+            if not (more := (page.get("metadata") or {}).get("continue")):
+                return
+            query["continue"] = more
+
+    async def apply(
+        self, path: str, body: JsonObject, *, manager: str, force: bool = False, only_metadata: bool = False
+    ) -> JsonObject:
+        """Server-side apply: everything that `manager` owns stands in the body, what it omits is given up."""
+        query = {"fieldManager": manager, "force": "true" if force else "false"}
+        accept = metadata_only() if only_metadata else "application/json"
+        return await self._call("apply", "PATCH", path, query=query, body=body, content=APPLY, accept=accept)
+
+    async def merge(self, path: str, body: JsonObject) -> JsonObject:
+        """Change some fields of one object."""
+        return await self._call("patch", "PATCH", path, body=body, content=MERGE)
+
+    async def create(self, path: str, body: JsonObject) -> JsonObject:
+        """Create an object; 409 when it exists."""
+        return await self._call("create", "POST", path, body=body)
+
+    async def replace(self, path: str, body: JsonObject) -> JsonObject:
+        """Replace an object; 409 when the body's resourceVersion is stale."""
+        return await self._call("update", "PUT", path, body=body)
+
+    async def delete(self, path: str) -> None:
+        """Delete an object; one that is not there is fine."""
+        try:
+            await self._call("delete", "DELETE", path)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    async def _call(
+        self,
+        verb: str,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: JsonObject | None = None,
+        content: str = "application/json",
+        accept: str = "application/json",
+    ) -> JsonObject:
+        headers = {"Accept": accept, "Content-Type": content, "User-Agent": "gpu-sharing-operator"}
+        if token := await self.authorization():
+            headers["Authorization"] = token
+        url = f"{self.server}{path}{'?' + urlencode(query) if query else ''}"
+        started, code = time.perf_counter(), 0
+        try:
+            async with asyncio.timeout(self._timeout):
+                response = await self._api.rest_client.request(
+                    method, url, headers=headers, body=body, _request_timeout=self._timeout
+                )
+                data = await response.read()
+            code = response.status
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(f"{verb} {path}: {type(error).__name__}: {error}".rstrip(": ")) from error
+        finally:
+            self._on_call(Call(verb, path, code, time.perf_counter() - started))
+        if code >= 400:
+            raise _refusal(verb, path, code, data, response.headers.get("Retry-After", ""))
+        parsed: JsonObject = json.loads(data) if data else {}
+        return parsed
+
+
+def _refusal(verb: str, path: str, code: int, data: bytes, retry_after: str) -> ApiError:
+    try:
+        status = json.loads(data)
+        status = status if isinstance(status, dict) else {}
+    except ValueError:
+        status = {"message": data[:200].decode(errors="replace")}
+    details = status.get("details") or {}
+    causes = tuple(
+        (cause.get("reason", ""), cause.get("field", ""), cause.get("message", ""))
+        for cause in details.get("causes") or ()
+    )
+    seconds = retry_after if retry_after.isdigit() else str(details.get("retryAfterSeconds") or 0)
+    return ApiError(
+        f"{verb} {path}: {code} {status.get('reason', '')}: {status.get('message', '')}",
+        status=code,
+        word=status.get("reason", ""),
+        causes=causes,
+        retry_after=float(seconds),
+        hint="check the rights of this account with `kubectl auth can-i --list`" if code == 403 else "",
+    )
+
+
+async def connect(
+    kubeconfig: str = "",
+    context: str = "",
+    *,
+    timeout: float = 30.0,
+    on_call: Callable[[Call], None] = lambda call: None,
+) -> Client:
+    """Return a client: in a pod by its ServiceAccount, else by kubeconfig ($KUBECONFIG, ~/.kube/config)."""
+    configuration = kubernetes_client.Configuration()
+    if not kubeconfig and not context and Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists():
+        kubernetes_config.load_incluster_config(client_configuration=configuration)
+        return Client(configuration, timeout=timeout, on_call=on_call)
+    try:
+        await kubernetes_config.load_kube_config(
+            config_file=kubeconfig or None, context=context or None, client_configuration=configuration
+        )
+    except (kubernetes_config.ConfigException, OSError, ValueError) as error:
+        raise InvalidInput(
+            f"the kubeconfig {kubeconfig or 'in $KUBECONFIG or ~/.kube/config'} cannot be used: {error}",
+            hint="name one with --kubeconfig, and a context with --context",
+        ) from error
+    return Client(configuration, timeout=timeout, on_call=on_call)

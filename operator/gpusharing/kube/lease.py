@@ -1,0 +1,174 @@
+"""Leader guard on one Lease. Whoever holds it writes; losing it ends the process.
+
+Rules: an attempt is GET, then create or replace with the resourceVersion, under one deadline; any exception means
+"not renewed"; another holder's expiry is judged by our own monotonic clock since its record last changed.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from gpusharing.api import names
+from gpusharing.core.errors import ApiError
+from gpusharing.kube import paths
+from gpusharing.kube.client import Client, JsonObject
+
+CLEANUP_HOLDER = "cleanup"
+CLEANUP_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """Seconds: others wait `duration` after our last renewal; we give up after `deadline`; we try each `period`."""
+
+    duration: float = 15.0
+    deadline: float = 10.0
+    period: float = 2.0
+
+
+class LeaseGuard:
+    """Acquire, hold, and say when it is lost."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        identity: str,
+        times: LeaseTimes = LeaseTimes(),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_wait: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        self._client = client
+        self._path = paths.leases(namespace)
+        self._namespace = namespace
+        self._identity = identity
+        self._times = times
+        self._clock = clock
+        self._on_wait = on_wait
+        self._seen: tuple[object, float] = (None, 0.0)
+        self._renewed_at = float("-inf")
+        self.lost = asyncio.Event()
+
+    @property
+    def held(self) -> bool:
+        """Whether we may write right now; asked before every write."""
+        return not self.lost.is_set() and self._clock() - self._renewed_at < self._times.deadline
+
+    async def acquire(self) -> None:
+        """Wait until the lease is ours."""
+        while not await self._attempt():
+            await asyncio.sleep(self._times.period)
+
+    async def hold(self) -> None:
+        """Renew until it fails for longer than the deadline; then `lost` is set."""
+        while self.held:
+            await asyncio.sleep(self._times.period)
+            await self._attempt()
+        self.lost.set()
+
+    async def release(self) -> None:
+        """Let a standby lead at once: an empty holder, one second."""
+        if self.held:
+            self.lost.set()
+            await self._write("", 1)
+
+    async def take_over(self) -> None:
+        """Take the lease whoever holds it (`cleanup` only). Its former holder has given up after `settling` seconds."""
+        while True:
+            started = self._clock()
+            try:
+                await self._put(await self._get(), self._identity, self._times.duration)
+            except ApiError as error:
+                if error.status == 409:
+                    continue
+                raise
+            self._renewed_at = started
+            return
+
+    @property
+    def settling(self) -> float:
+        """Return the seconds after which a holder whose lease was taken over writes no more."""
+        return self._times.deadline + self._times.period
+
+    async def keep_for_cleanup(self) -> datetime:
+        """Leave the lease with holder `cleanup`, so that no controller writes everything back. Returns until when."""
+        await self._write(CLEANUP_HOLDER, CLEANUP_SECONDS)
+        return datetime.now(UTC) + timedelta(seconds=CLEANUP_SECONDS)
+
+    async def _write(self, holder: str, seconds: float) -> None:
+        for _ in range(3):
+            try:
+                await self._put(await self._get(), holder, seconds)
+                return
+            except ApiError as error:
+                if error.status != 409:
+                    return  # others wait for the expiry instead
+
+    async def _attempt(self) -> bool:
+        started = self._clock()
+        try:
+            async with asyncio.timeout(self._times.period):
+                lease = await self._get()
+                if lease is not None and not self._may_take(lease):
+                    return False
+                await self._put(lease, self._identity, self._times.duration)
+        except (ApiError, TimeoutError) as error:
+            self._on_wait(f"the lease could not be written: {error}")
+            return False
+        self._renewed_at = started
+        return True
+
+    def _may_take(self, lease: JsonObject) -> bool:
+        spec = lease.get("spec") or {}
+        holder = spec.get("holderIdentity") or ""
+        if holder in {"", self._identity}:
+            return True
+        record = (holder, spec.get("renewTime"), lease["metadata"].get("resourceVersion"))
+        if record != self._seen[0]:
+            self._seen = (record, self._clock())
+        if self._clock() - self._seen[1] >= float(spec.get("leaseDurationSeconds") or self._times.duration):
+            return True
+        if holder == CLEANUP_HOLDER:
+            self._on_wait(f"cleanup holds the lease until {_until(spec)}; hint: finish the uninstall, or wait")
+        else:
+            self._on_wait(f"{holder} leads; standing by")
+        return False
+
+    async def _get(self) -> JsonObject | None:
+        try:
+            return await self._client.get(f"{self._path}/{names.LEASE}")
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def _put(self, lease: JsonObject | None, holder: str, seconds: float) -> None:
+        # MicroTime wants fractional digits; a Lease without any is refused with 400.
+        moment = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        old = (lease or {}).get("spec") or {}
+        changed = old.get("holderIdentity") != holder
+        spec = {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": max(1, round(seconds)),
+            "acquireTime": moment if changed else old.get("acquireTime", moment),
+            "renewTime": moment,
+            "leaseTransitions": int(old.get("leaseTransitions") or 0) + (1 if changed and lease else 0),
+        }
+        metadata = {"name": names.LEASE, "namespace": self._namespace}
+        body: JsonObject = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+        if lease is None:
+            await self._client.create(self._path, body)
+        else:
+            metadata["resourceVersion"] = lease["metadata"]["resourceVersion"]
+            await self._client.replace(f"{self._path}/{names.LEASE}", body)
+
+
+def _until(spec: JsonObject) -> str:
+    try:
+        end = datetime.fromisoformat(spec["renewTime"]) + timedelta(seconds=spec["leaseDurationSeconds"])
+    except (KeyError, ValueError, TypeError):
+        return "an unknown time"
+    return end.strftime("%H:%M:%SZ")

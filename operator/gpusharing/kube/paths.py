@@ -1,0 +1,21 @@
+"""Where things live in the API."""
+
+from gpusharing.api import names
+
+NODES = "/api/v1/nodes"
+POLICIES = f"/apis/{names.API_VERSION}/{names.POLICIES}"
+GPU_NODES = f"/apis/{names.API_VERSION}/{names.GPU_NODES}"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+VERSION = "/version"
+# Events of cluster-scoped objects live in this namespace, or `kubectl describe` does not show them.
+EVENTS = "/api/v1/namespaces/default/events"
+
+
+def configmaps(namespace: str) -> str:
+    """Return the path of the ConfigMaps of a namespace."""
+    return f"/api/v1/namespaces/{namespace}/configmaps"
+
+
+def leases(namespace: str) -> str:
+    """Return the path of the Leases of a namespace."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"

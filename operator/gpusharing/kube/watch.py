@@ -1,0 +1,56 @@
+"""The HTTP session that Kopf watches with: metadata-only nodes, and a stamp for every watch that is alive."""
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+
+from gpusharing.kube import paths
+from gpusharing.kube.client import Client, metadata_only
+
+
+class WatchStamps:
+    """When each watched path last started a list or a watch; a healthy watch does so each `server_timeout`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._stamps: dict[str, float] = {}
+
+    def stamp(self, path: str) -> None:
+        """Note that the path is listed or watched now."""
+        self._stamps[path] = self._clock()
+
+    def oldest(self) -> float:
+        """Return the age in seconds of the watch that has been silent for longest; 0 before the first."""
+        return max((self._clock() - stamp for stamp in self._stamps.values()), default=0.0)
+
+
+class _ListResponse(aiohttp.ClientResponse):
+    """An empty metadata-only list says `items: null`, over which Kopf 1.45.2 dies."""
+
+    async def json(self, **options: Any) -> Any:
+        body = await super().json(**options)
+        if isinstance(body, dict) and body.get("items", ()) is None:
+            body["items"] = []
+        return body
+
+
+def watch_session(client: Client, stamps: WatchStamps, *, full_nodes: bool) -> aiohttp.ClientSession:
+    """Return a new session; Kopf closes it on a 401 and asks for another."""
+
+    async def shape(
+        request: aiohttp.ClientRequest, call: Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
+    ) -> aiohttp.ClientResponse:
+        if token := await client.authorization():
+            request.headers["Authorization"] = token
+        path = request.url.path
+        if request.method == "GET" and path in {paths.NODES, paths.POLICIES, paths.GPU_NODES}:
+            stamps.stamp(path)
+            if path == paths.NODES and not full_nodes:
+                suffix = "" if request.url.query.get("watch") else "List"
+                request.headers["Accept"] = metadata_only(f"PartialObjectMetadata{suffix}")
+        return await call(request)
+
+    connector = aiohttp.TCPConnector(limit=0, ssl=client.tls)
+    return aiohttp.ClientSession(connector=connector, middlewares=(shape,), response_class=_ListResponse)
