@@ -1,6 +1,6 @@
 """Kubernetes' own shapes, as far as our kinds use them: condition, label selector, object metadata."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
@@ -31,7 +31,7 @@ class Report(Model):
 
 def rfc3339(moment: datetime) -> str:
     """Return the moment as Kubernetes writes times: UTC, whole seconds, `Z`."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
 
 
 Timestamp = Annotated[datetime, PlainSerializer(rfc3339, return_type=str, when_used="json")]

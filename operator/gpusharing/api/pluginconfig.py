@@ -6,10 +6,10 @@ The canonical dump holds only what was said, so its hash names the content: a ne
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from gpusharing.api.meta import Model
 from gpusharing.api.problems import Problem, parse
@@ -23,11 +23,16 @@ from gpusharing.api.sharing import (
 MAX_BYTES = 1024 * 1024
 
 
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
 class PluginSection(Model):
     """`flags.plugin`."""
 
     pass_device_specs: bool | None = None
-    device_list_strategy: list[DeviceListStrategy] | DeviceListStrategy | None = None
+    # One string means a list of one (contract 1.1); a union would name each problem twice.
+    device_list_strategy: Annotated[list[DeviceListStrategy] | None, BeforeValidator(_listed)] = None
     device_id_strategy: DeviceIdStrategy | None = Field(default=None, alias="deviceIDStrategy")
     cdi_annotation_prefix: str | None = None
     nvidia_ctk_path: str | None = Field(default=None, alias="nvidiaCTKPath")
@@ -151,13 +156,29 @@ class InvalidPluginConfig(ValueError):
         self.problems = problems
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML without aliases: we render none, and a few lines of them expand without end."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Refuse an alias; everything else as usual."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "an alias", self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+        return super().compose_node(parent, index)
+
+
+# PyYAML lets others through: ValueError for the date 2026-99-99, KeyError for `!!bool x`, AttributeError for
+# `!!timestamp x`, RecursionError for a thousand brackets.
+_UNREADABLE = (yaml.YAMLError, ValueError, KeyError, AttributeError, RecursionError)
+
+
 def load(text: str) -> PluginConfig:
     """Read a config that our controller rendered. Raises InvalidPluginConfig with everything that is wrong."""
-    if len(text) > MAX_BYTES:
-        raise InvalidPluginConfig([Problem("", f"{len(text)} bytes, more than {MAX_BYTES}")])
+    size = len(text.encode())
+    if size > MAX_BYTES:
+        raise InvalidPluginConfig([Problem("", f"{size} bytes, more than {MAX_BYTES}")])
     try:
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        data = yaml.load(text, _Loader)
+    except _UNREADABLE as error:
         raise InvalidPluginConfig([Problem("", f"not valid YAML: {' '.join(str(error).split())}")]) from error
     config, problems = parse(PluginConfig, data)
     if config is None:

@@ -33,7 +33,10 @@ class Problem:
 
 def quoted(value: object) -> str:
     """Return the value as JSON on one line, cut, so that user text cannot break a log line or a table."""
-    text = json.dumps(value, default=str, ensure_ascii=False)
+    try:
+        text = json.dumps(value, default=str, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):  # YAML has keys that JSON has not, and values that hold themselves
+        text = f"a {type(value).__name__}"
     return text if len(text) <= _VALUE_MAX else text[: _VALUE_MAX - 1] + "…"
 
 
@@ -55,10 +58,28 @@ def dotted(path: Sequence[str | int]) -> str:
 def parse(model: type[M], data: object, *, at: str = "") -> tuple[M | None, list[Problem]]:
     """Validate data strictly. Returns the model, or None and everything that is wrong, in order of the text."""
     try:
-        return model.model_validate(data), []
+        return model.model_validate(data, by_alias=True, by_name=False), []
     except ValidationError as error:
         prefix = (at,) if at else ()
-        return None, [_problem(model, finding, prefix) for finding in error.errors(include_url=False)]
+        findings = sorted(error.errors(include_url=False), key=lambda finding: _position(data, finding["loc"]))
+        return None, [_problem(model, finding, prefix) for finding in findings]
+
+
+def _position(data: object, location: Sequence[str | int]) -> tuple[int, ...]:
+    """Return where in the text the place is; what is missing comes after what is there."""
+    position: list[int] = []
+    for part in location:
+        match data:
+            case Mapping():
+                keys = list(data)
+            case list():
+                keys = list(range(len(data)))
+            case _:
+                keys = []
+        at = keys.index(part) if part in keys else len(keys)
+        position.append(at)
+        data = data[keys[at]] if at < len(keys) else None  # type: ignore[index]
+    return tuple(position)
 
 
 def _problem(model: type[BaseModel], finding: Mapping[str, Any], prefix: tuple[str, ...]) -> Problem:
