@@ -1,8 +1,8 @@
 """Policies → what each node should have: which policy owns it, and the config that policy renders to."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -77,13 +77,20 @@ def compile_policy(obj: Mapping[str, Any], layout: Layout) -> Policy:
     )
 
 
-def _moment(text: str | None) -> datetime:
+_NOT_CREATED = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+
+
+def _moment(text: object) -> datetime:
     """Return the creation time; a policy that is not created yet (a file) is younger than every other."""
-    return datetime.fromisoformat(text or "9999-12-31T23:59:59+00:00")
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return _NOT_CREATED
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def render(spec: PolicySpec, layout: Layout) -> RenderedConfig:
-    """Render a spec to the plugin config it stands for. Same content, same name, whatever the order of resources."""
+    """Render a spec to the plugin config it stands for. Same content, same name, whatever the order of its lists."""
     plugin = spec.plugin
     allocation = spec.allocation
     config = PluginConfig(
@@ -92,7 +99,7 @@ def render(spec: PolicySpec, layout: Layout) -> RenderedConfig:
             fail_on_init_error=plugin.fail_on_init_error if plugin else None,
             plugin=PluginSection(
                 shared_devices_allocation_policy="packed" if allocation.policy == "packed" else "distributed",
-                device_list_strategy=plugin.device_list_strategy if plugin else None,
+                device_list_strategy=sorted(plugin.device_list_strategy or ()) or None if plugin else None,
                 device_id_strategy=plugin.device_id_strategy if plugin else None,
                 pass_device_specs=plugin.pass_device_specs if plugin else None,
             ),
@@ -141,7 +148,7 @@ class Assignment:
 
     outcome: Outcome
     policy: Policy | None = None
-    # Every enforced policy whose selector names the node, in order of rank.
+    # Every policy whose selector names the node, in order of rank; those in mode dry-run count it and take nothing.
     matched: tuple[str, ...] = ()
     # Those that lost to `policy` on equal priority and want another config.
     tied: tuple[str, ...] = ()
@@ -156,20 +163,17 @@ def assign(node: Node, ranked: Iterable[Policy], *, holder: Policy | None, repor
     """
     matching: list[Policy] = []
     if is_gpu_node(node, reports_gpus=reports_gpus):
-        matching = [
-            policy
-            for policy in ranked
-            if policy.enforced and policy.selector is not None and policy.selector.matches(node.labels)
-        ]
+        matching = [policy for policy in ranked if policy.selector is not None and policy.selector.matches(node.labels)]
     matched = tuple(policy.name for policy in matching)
+    candidates = [policy for policy in matching if policy.enforced]
     if node.hands_off:
         return Assignment(Outcome.HANDS_OFF, matched=matched)
     if holder is not None and not holder.enforced:
         return Assignment(Outcome.FROZEN, holder, matched=matched)
-    if not matching:
-        return Assignment(Outcome.UNCLAIMED)
-    winner = matching[0]
-    tied = tuple(policy.name for policy in matching[1:] if _ties(policy, winner))
+    if not candidates:
+        return Assignment(Outcome.UNCLAIMED, matched=matched)
+    winner = candidates[0]
+    tied = tuple(policy.name for policy in candidates[1:] if _ties(policy, winner))
     return Assignment(Outcome.OWNED, winner, matched, tied)
 
 
@@ -178,3 +182,10 @@ def _ties(policy: Policy, winner: Policy) -> bool:
     if policy.spec is None or winner.spec is None or policy.rendered is None or winner.rendered is None:
         return False
     return policy.spec.priority == winner.spec.priority and policy.rendered.digest != winner.rendered.digest
+
+
+def as_enforced(policy: Policy) -> Policy:
+    """Return the policy as it would be in mode enforce, for the plan of a dry run."""
+    if policy.spec is None:
+        return policy
+    return replace(policy, spec=policy.spec.model_copy(update={"mode": "enforce"}))

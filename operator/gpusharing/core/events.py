@@ -92,7 +92,8 @@ def release_held(node: str, uid: str) -> Event:
 
 def condition_changed(policy: str, uid: str, status: str, reason: Reason, message: str) -> Event:
     """A policy's condition has a new reason."""
-    kind: Literal["Normal", "Warning"] = "Normal" if status == "True" or reason in _QUIET else "Warning"
+    # The reason decides: a Degraded that is True is no good news.
+    kind: Literal["Normal", "Warning"] = "Normal" if status == "Unknown" or reason in _GOOD else "Warning"
     return Event("GpuSharingPolicy", policy, uid, kind, reason, message[:MESSAGE_MAX])
 
 
@@ -102,4 +103,10 @@ def assigned(policy: str, uid: str, config: str, count: int) -> Event:
     return Event("GpuSharingPolicy", policy, uid, "Normal", Reason.ASSIGNED, f"config {config} is written to {nodes}")
 
 
-_QUIET = {Reason.AWAITING_REPORT, Reason.NO_MATCHING_NODES, Reason.DRY_RUN, Reason.SUPERSEDED}
+_GOOD = {
+    Reason.APPLIED,
+    Reason.AWAITING_REPORT,
+    Reason.NO_MATCHING_NODES,
+    Reason.DRY_RUN,
+    Reason.SUPERSEDED,
+}

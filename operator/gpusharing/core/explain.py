@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpusharing.core.desired_state import Outcome, Policy, assign
-from gpusharing.core.matching import Node, is_gpu_node
+from gpusharing.core.desired_state import Assignment, Outcome, Policy, assign
+from gpusharing.core.matching import Node, excluded_by, is_gpu_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ def explain(node: Node, ranked: Sequence[Policy], *, holder: Policy | None, repo
         gpu_node=gpu_node,
         outcome=assignment.outcome,
         winner=winner.name if winner else "",
-        rule=_rule(assignment.outcome, winner, assignment.matched, ranked, gpu_node),
-        considered=tuple(_considered(node, policy, winner, assignment.tied, gpu_node) for policy in ranked),
+        rule=_rule(node, assignment, [policy for policy in ranked if policy.name in assignment.matched], gpu_node),
+        considered=tuple(_considered(node, policy, assignment, gpu_node) for policy in ranked),
         config_name=winner.rendered.name if winner and winner.rendered else "",
         config_text=winner.rendered.text if winner and winner.rendered else "",
     )
 
 
-def _considered(node: Node, policy: Policy, winner: Policy | None, tied: tuple[str, ...], gpu_node: bool) -> Considered:
+def _considered(node: Node, policy: Policy, assignment: Assignment, gpu_node: bool) -> Considered:
     priority = policy.spec.priority if policy.spec else 0
     mode = policy.spec.mode if policy.spec else "invalid"
     failing = policy.selector.failing(node.labels) if policy.selector else ()
@@ -57,36 +57,41 @@ def _considered(node: Node, policy: Policy, winner: Policy | None, tied: tuple[s
     if policy.spec is None:
         why = f"its spec is invalid: {policy.problems[0]}"
     elif not gpu_node:
-        why = "the node is no GPU node"
+        why = f"it may not have the node: {excluded_by(node) or _NO_GPU}"
     elif failing:
         why = "does not match: " + "; ".join(
             f"{term} (the node has {node.labels.get(term.key, 'no such label')})" for term in failing
         )
-    elif winner is policy:
-        why = "owns the node"
+    elif policy is assignment.policy:
+        why = "owns the node" if policy.enforced else "holds the node, and in mode dry-run keeps it as it is"
     elif not policy.enforced:
         why = "matches, but mode dry-run takes no node"
-    elif policy.name in tied:
+    elif assignment.outcome is not Outcome.OWNED:
+        why = "matches, but the node is left as it is"
+    elif policy.name in assignment.tied:
         why = "matches, and ties on priority; the older policy wins"
     else:
         why = "matches, and loses by rank"
     return Considered(policy.name, priority, mode, matches, why)
 
 
-def _rule(
-    outcome: Outcome, winner: Policy | None, matched: tuple[str, ...], ranked: Sequence[Policy], gpu_node: bool
-) -> str:
-    match outcome:
+_NO_GPU = "no label and no report says that it has a GPU"
+
+
+def _rule(node: Node, assignment: Assignment, matching: Sequence[Policy], gpu_node: bool) -> str:
+    winner = assignment.policy
+    match assignment.outcome:
         case Outcome.HANDS_OFF:
             return "the label gpusharing.io/skip=true asks to leave the node as it is"
         case Outcome.FROZEN:
             state = "in mode dry-run" if winner and winner.spec else "invalid"
             return f"the policy that holds the node is {state}, so the node stays as it is"
         case Outcome.UNCLAIMED:
-            return "no enforced policy matches" if gpu_node else "no label and no report says that it has a GPU"
-    if winner is None or winner.spec is None or len(matched) == 1:
+            return "no enforced policy matches" if gpu_node else excluded_by(node) or _NO_GPU
+    rivals = [policy for policy in matching if policy.enforced and policy is not winner]
+    if winner is None or winner.spec is None or not rivals:
         return "the only enforced policy that matches"
-    second = next(policy for policy in ranked if policy.name == matched[1])
+    second = rivals[0]
     if second.spec is not None and second.spec.priority != winner.spec.priority:
         return f"highest priority: {winner.spec.priority} before {second.spec.priority} of {second.name}"
     if second.created != winner.created:

@@ -85,16 +85,20 @@ def _devices(allocatable: Mapping[str, str]) -> dict[str, int]:
     return counts
 
 
+def excluded_by(node: Node) -> str:
+    """Return what keeps the node from every policy, GPU or not, in a few words; empty = nothing does."""
+    if not node.in_scope:
+        return "the controller's node selector leaves it out"
+    if node.labels.get(names.OPERANDS_LABEL) == "false":
+        return f"it is labelled {names.OPERANDS_LABEL}=false"
+    workload = node.labels.get(names.WORKLOAD_LABEL, "container")
+    return f"it is labelled {names.WORKLOAD_LABEL}={workload}" if workload != "container" else ""
+
+
 def is_gpu_node(node: Node, *, reports_gpus: bool = False) -> bool:
     """Whether policies may name the node at all, whatever their selector says."""
     labels = node.labels
-    if not node.in_scope:
-        return False
-    if labels.get(names.OPERANDS_LABEL) == "false":
-        return False
-    if labels.get(names.WORKLOAD_LABEL, "container") != "container":
-        return False
-    return (
+    return not excluded_by(node) and (
         names.PRODUCT_LABEL in labels
         or labels.get(names.PRESENT_LABEL) == "true"
         or labels.get(names.PCI_LABEL) == "true"

@@ -53,15 +53,15 @@ class Tally:
 
     def add(self, state: NodeState) -> None:
         """Count one node that the policy matches or holds."""
-        self.matched += self.policy in state.assignment.matched
-        if state.plan.change is Change.SKIPPED:
-            self._note("skipped", f"{state.node} (gpusharing.io/skip)")
-        elif state.owner != self.policy:
+        matched = self.policy in state.assignment.matched
+        self.matched += matched
+        if state.owner == self.policy:
+            if state.plan.change is Change.MANUAL:
+                self._note("skipped", f"{state.node} (configured by hand: {state.plan.before})")
+            else:
+                self._own(state)
+        elif matched:
             self._lost(state)
-        elif state.plan.change is Change.MANUAL:
-            self._note("skipped", f"{state.node} (configured by hand: {state.plan.before})")
-        else:
-            self._own(state)
 
     def _own(self, state: NodeState) -> None:
         self.owned += 1
@@ -86,10 +86,17 @@ class Tally:
             self._note(state.verdict.progress, f"{state.node} ({state.verdict.detail})")
 
     def _lost(self, state: NodeState) -> None:
-        if self.policy in state.assignment.tied:
-            self._note("conflicting", f"{state.node} (owned by {state.owner})")
-        else:
-            self.outranked += 1
+        match state.assignment.outcome:
+            case Outcome.HANDS_OFF:
+                self._note("skipped", f"{state.node} (gpusharing.io/skip)")
+            case Outcome.FROZEN:
+                self._note("skipped", f"{state.node} (kept as it is by {state.owner})")
+            case Outcome.OWNED if self.policy in state.assignment.tied:
+                self._note("conflicting", f"{state.node} (owned by {state.owner})")
+            case Outcome.OWNED:
+                self.outranked += 1
+            case _:  # unclaimed: only a policy in mode dry-run matches it
+                pass
 
     def _note(self, kind: str, text: str) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -246,7 +253,8 @@ def _ready(policy: Policy, counted: Tally, applied: Judgement | None) -> tuple[J
         "False",
         Reason.ALL_NODES_SKIPPED,
         f"All {counted.matched} matching nodes are left alone: {counted.say('skipped')}. hint: remove the label "
-        "gpusharing.io/skip, or the config label that was set by hand, or set spec.adoptManual: true.",
+        "gpusharing.io/skip, or the config label that was set by hand, or set spec.adoptManual: true, or enforce or "
+        "delete the policy that keeps them.",
     ), True
 
 
@@ -308,7 +316,7 @@ def plan_summary(plans: Iterable[NodePlan]) -> PlanSummary:
     """Summarise what a dry-run policy would do to the nodes that it would own, or would let go."""
     counts = dict.fromkeys(("add", "change", "release", "unchanged", "skipped"), 0)
     sample: list[PlanSample] = []
-    for plan in plans:
+    for plan in sorted(plans, key=lambda plan: plan.node):
         match plan.change:
             case Change.ADD | Change.CHANGE | Change.RELEASE as change:
                 counts[change] += 1

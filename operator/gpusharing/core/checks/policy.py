@@ -36,7 +36,7 @@ from gpusharing.api.sharing import (
 
 def check_spec(spec: PolicySpec) -> list[Problem]:
     """Return everything that is wrong with the spec, or worth knowing, in order of its fields."""
-    return [*_selector(spec), *_mig(spec), *_allocation(spec), *_sharing(spec)]
+    return [*_selector(spec), *_mig(spec), *_allocation(spec), *_sharing(spec), *_plugin(spec)]
 
 
 def _selector(spec: PolicySpec) -> Iterator[Problem]:
@@ -96,6 +96,11 @@ def _sharing(spec: PolicySpec) -> Iterator[Problem]:
             yield Problem(f"{path}[{index}].replicas", f"{resource.replicas}: {MPS_REPLICAS_MESSAGE}")
     for name in _repeated(resource.name for resource in spec.sharing.resources):
         yield Problem(path, f"{quoted(name)} is listed twice", "one entry says how many shares the resource has")
+
+
+def _plugin(spec: PolicySpec) -> Iterator[Problem]:
+    for word in _repeated((spec.plugin and spec.plugin.device_list_strategy) or ()):
+        yield Problem("spec.plugin.deviceListStrategy", f"{quoted(word)} is listed twice", "each strategy once")
 
 
 def _repeated(words: Iterable[str]) -> list[str]:
