@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from gpusharing.api import names
 from gpusharing.core.desired_state import Assignment, Layout, Outcome
 from gpusharing.core.matching import Node
 from gpusharing.core.records import Record, needs_write, wanted_record
@@ -70,7 +71,11 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """The writes of one node. `wait` = the label may move only then, as readers do not have its key yet."""
+    """The writes of one node.
+
+    `wait` = the label may move only then, as readers do not have its key yet. `dropped` = a value from before the
+    adoption that cannot be put back, as nothing mounts a config of that name.
+    """
 
     node: str
     change: Change
@@ -78,6 +83,7 @@ class NodePlan:
     after: str
     actions: tuple[Action, ...] = ()
     wait: timedelta | None = None
+    dropped: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +134,7 @@ def _own(node: Node, assignment: Assignment, record: Record | None, situation: S
             wait = situation.sync_delay if wait is None else wait
         if not wait:
             wait = None
-            foreign = bool(label) and not node.label_is_ours
+            foreign = bool(label) and node.label_managers != (names.FIELD_MANAGER,)
             actions.append(SetLabel(node.name, node.uid, want, force=foreign))
     return NodePlan(node.name, _kind(node, held, wanted, situation), label, want, tuple(actions), wait)
 
@@ -142,8 +148,9 @@ def _kind(node: Node, held: Record | None, wanted: Record, situation: Situation)
     if held.config != wanted.config or held.policy_uid != wanted.policy_uid:
         return Change.CHANGE
     if label != wanted.config:
-        # A label still at the former value is a pass that was cut short; an absent one too, unless it was there.
-        interrupted = label in wanted.data or label == (wanted.previous_label or "")
+        # A label that is still ours, or at the former value, is a pass that was cut short or waits for the readers (a
+        # foreign edit takes the ownership with it); an absent one too, unless it was there.
+        interrupted = node.label_is_ours or label in wanted.data or label == (wanted.previous_label or "")
         return Change.CHANGE if interrupted and situation.settled != wanted.config else Change.REPAIR
     return Change.REPAIR if needs_write(held, wanted) else Change.UNCHANGED
 
@@ -155,15 +162,16 @@ def _release(node: Node, record: Record | None, situation: Situation) -> NodePla
     if record is None and not node.label_is_ours:
         return NodePlan(node.name, Change.UNCHANGED, label, label)
     actions: list[Action] = []
-    after = label
+    after, dropped = label, ""
     if node.label_is_ours:
         restored = record.previous_label if record else None
         if restored and (situation.layout == "per-node" or restored in situation.shared.data):
             actions.append(RestoreLabel(node.name, node.uid, restored))
             after = restored
         else:
+            dropped = restored or ""
             actions.append(ReleaseLabel(node.name, node.uid))
             after = "" if len(node.label_managers) == 1 else label
     if record is not None:
         actions.append(DeleteRecord(node.name))
-    return NodePlan(node.name, Change.RELEASE, label, after, tuple(actions))
+    return NodePlan(node.name, Change.RELEASE, label, after, tuple(actions), dropped=dropped)

@@ -54,7 +54,7 @@ def read_record(configmap: Mapping[str, Any]) -> Record:
     ]
     owners = metadata.get("ownerReferences") or ()
     labelled = (metadata.get("labels") or {}).get(names.MANAGED_LABEL) == "true"
-    node = notes.get(names.NODE_ANNOTATION) or metadata["name"].removeprefix(names.RECORD_PREFIX)
+    node = _node_of(metadata["name"], notes)
     return Record(
         node=node,
         node_uid=next((owner["uid"] for owner in owners if owner.get("kind") == "Node"), ""),
@@ -66,6 +66,12 @@ def read_record(configmap: Mapping[str, Any]) -> Record:
         ours=(labelled or bool(managers)) and record_name(node) == metadata["name"],
         applied_at=max((datetime.fromisoformat(entry["time"]) for entry in managers if "time" in entry), default=None),
     )
+
+
+def _node_of(name: str, notes: Mapping[str, str]) -> str:
+    """Return the node by the annotation, or by the name where somebody broke the annotation."""
+    noted = notes.get(names.NODE_ANNOTATION, "")
+    return noted if noted and record_name(noted) == name else name.removeprefix(names.RECORD_PREFIX)
 
 
 def record_object(record: Record, namespace: str) -> dict[str, Any]:
@@ -99,7 +105,7 @@ def wanted_record(
     assert policy.rendered is not None, "an owner has a config: this is a bug, please report it"
     data: dict[str, str] = {}
     if layout == "per-node":
-        before = _previous(current, policy.rendered.name) if current else {}
+        before = _previous(current, node.config_label, policy.rendered.name) if current else {}
         data = {policy.rendered.name: policy.rendered.text, **before}
     return Record(
         node=node.name,
@@ -128,11 +134,17 @@ def needs_write(current: Record | None, wanted: Record) -> bool:
     )
 
 
-def _previous(current: Record, wanted: str) -> dict[str, str]:
-    """Return the one config to keep beside the wanted one: what was assigned before, if it is still intact."""
-    candidates = [current.config] if current.config != wanted else sorted(set(current.data) - {wanted})
+def _previous(current: Record, label: str, wanted: str) -> dict[str, str]:
+    """Return the one config to keep beside the wanted one, if it is still intact.
+
+    What the node's label still names comes first (a pass may have been cut short before the label moved), then what
+    was assigned before.
+    """
+    candidates = [label, current.config]
+    if current.config == wanted:
+        candidates += sorted(current.data)
     for name in candidates:
-        text = current.data.get(name)
+        text = current.data.get(name) if name != wanted else None
         if text is not None and _intact(name, text):
             return {name: text}
     return {}
@@ -142,6 +154,6 @@ def _previous(current: Record, wanted: str) -> dict[str, str]:
 def _intact(name: str, text: str) -> bool:
     """Whether the text is the config that the name promises: a config edited by hand is not one to go back to."""
     try:
-        return load(text).digest().startswith(name.rpartition("-")[2]) and "-" in name
+        return load(text).digest()[:8] == name.rpartition("-")[2]
     except InvalidPluginConfig:
         return False
