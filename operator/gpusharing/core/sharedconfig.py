@@ -7,7 +7,7 @@ neither waits anew nor deletes early.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -29,7 +29,7 @@ class SharedConfig:
         """Return how long until every reader has the key; None = it is not even written."""
         if key not in self.data or key not in self.written:
             return None
-        return max(timedelta(), self.written[key] + sync_delay - now)
+        return max(timedelta(), min(self.written[key], now) + sync_delay - now)
 
 
 NOTHING_SHARED = SharedConfig()
@@ -53,9 +53,10 @@ def read_shared(configmap: Mapping[str, Any] | None) -> SharedConfig:
 def _instants(text: str | None) -> dict[str, datetime]:
     """Read `{"key": "RFC 3339"}`; an annotation that somebody broke counts as not there."""
     try:
-        return {str(key): datetime.fromisoformat(moment) for key, moment in json.loads(text or "{}").items()}
-    except (ValueError, TypeError, AttributeError):
+        instants = {str(key): datetime.fromisoformat(moment) for key, moment in json.loads(text or "{}").items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return {}
+    return instants if all(moment.tzinfo for moment in instants.values()) else {}
 
 
 def shared_object(shared: SharedConfig, name: str, namespace: str) -> dict[str, Any]:
@@ -98,23 +99,28 @@ def plan_shared(
     now: datetime,
     retention: timedelta,
 ) -> SharedPlan:
-    """Return the next state: `configs` (name → text) are wanted, `labelled` are values that nodes' labels have."""
+    """Return the next state: `configs` (name → text) are wanted, `labelled` are values that nodes' labels have.
+
+    A key that we never wrote is somebody else's: the apply leaves it out and the server leaves it alone, unless a label
+    names it.
+    """
     now = now.replace(microsecond=0)  # annotations hold whole seconds
     data = {names.SHARED_DEFAULT_KEY: default, **configs}
     unreferenced: dict[str, datetime] = {}
-    for key, text in current.data.items():
+    known = current.written or current.data  # a broken annotation makes all keys ours: none may go early
+    ours = {key: text for key, text in current.data.items() if key in known or key in data or key in labelled}
+    for key, text in ours.items():
         if key in data:
             continue
-        since = current.unreferenced.get(key, now)
+        since = min(current.unreferenced.get(key, now), now)
         if key in labelled:
             data[key] = text
         elif now < since + retention:
             data[key] = text
             unreferenced[key] = since
     written = {
-        key: current.written.get(key, now) if current.data.get(key) == text else now for key, text in data.items()
+        key: min(current.written.get(key, now), now) if ours.get(key) == text else now for key, text in data.items()
     }
     wanted = SharedConfig(data, written, unreferenced)
     due = min((since + retention - now for since in unreferenced.values()), default=None)
-    stale = {key: current.data[key] for key in current.data if key in data} != data or set(current.data) - set(data)
-    return SharedPlan(wanted, write=bool(stale) or not current.exists or current != wanted, due=due)
+    return SharedPlan(wanted, write=not current.exists or replace(current, data=ours) != wanted, due=due)
