@@ -30,8 +30,9 @@ def predicted(config: PluginConfig, gpus: Iterable[Gpu], reported: Mapping[str, 
     counts = {}
     for name, total in everything.items():
         row = reported.get(name, ResourceReport(name=name))
-        sick = max(row.devices - row.healthy - row.withheld - row.retiring, on_sick_gpus.get(name, 0))
-        counts[name] = max(0, total - sick - row.withheld)
+        # Listed as unhealthy are sick, withheld and retiring ids; one may be sick and withheld at a time.
+        absent = max(row.devices - row.healthy - row.retiring, on_sick_gpus.get(name, 0))
+        counts[name] = max(0, total - absent)
     return counts
 
 

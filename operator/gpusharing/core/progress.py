@@ -87,6 +87,8 @@ def lacking(rendered: RenderedConfig, node: Node, report: GpuNodeStatus | None) 
         }
         return tuple(name for name in wanted if name not in present)
     profiles = resource_profiles(node.model)
+    if node.labels.get(names.MIG_CAPABLE_LABEL) == "false":
+        profiles = frozenset()
     if profiles is None:
         return ()
     return tuple(
