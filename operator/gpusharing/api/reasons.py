@@ -60,3 +60,6 @@ class Reason(StrEnum):
     # --- command line
     INVALID_INPUT = "InvalidInput", "A file or an argument cannot be read as what it should be."
     API_UNREACHABLE = "ApiUnreachable", "The API server cannot be reached, or refused the request."
+
+
+BY_WORD = {str(reason): reason for reason in Reason}

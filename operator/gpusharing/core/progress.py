@@ -52,7 +52,7 @@ def by_allocatable(rendered: RenderedConfig, node: Node) -> Verdict:
     """Judge by the node's allocatable against GPU Feature Discovery's labels (layout shared; decision 59)."""
     if node.allocatable is None:
         return Verdict(Progress.AWAITING, "allocatable is not read")
-    wanted = predicted_from_labels(rendered.config, read_labels(node.labels))
+    wanted = predicted_from_labels(rendered.config, read_labels(node.labels, node.allocatable))
     if wanted is None:
         return Verdict(Progress.NO_INVENTORY, "labels do not tell how many devices there are")
     if any(wanted.values()) and not any(node.allocatable.get(name, 0) for name in wanted):

@@ -8,7 +8,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,20 @@ class Call:
     path: str
     code: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some items of a collection, and the version of the whole list."""
+
+    items: list[JsonObject]
+    version: int
+
+
+def version_of(metadata: Mapping[str, Any]) -> int:
+    """Return a resourceVersion as the number that it is on every real server; 0 = not said."""
+    text = str(metadata.get("resourceVersion") or "0")
+    return int(text) if text.isdigit() else 0
 
 
 def metadata_only(kind: str = "PartialObjectMetadata") -> str:
@@ -81,10 +95,10 @@ class Client:
         """Read one object."""
         return await self._call("get", "GET", path, accept=accept)
 
-    async def list(
+    async def pages(
         self, path: str, *, selector: str = "", field: str = "", only_metadata: bool = False
-    ) -> AsyncIterator[JsonObject]:
-        """Yield the items of a collection, page by page. A list that breaks off raises: it says nothing at all."""
+    ) -> AsyncIterator[Page]:
+        """Yield a collection page by page. One that breaks off raises: what was not seen is unknown, not gone."""
         query = {"limit": str(PAGE)}
         if selector:
             query["labelSelector"] = selector
@@ -93,11 +107,18 @@ class Client:
         accept = metadata_only("PartialObjectMetadataList") if only_metadata else "application/json"
         while True:
             page = await self._call("list", "GET", path, query=query, accept=accept)
-            for item in page.get("items") or []:  # an empty metadata-only list says `null`
-                yield item
-            if not (more := (page.get("metadata") or {}).get("continue")):
+            metadata = page.get("metadata") or {}
+            # an empty metadata-only list says `items: null`
+            yield Page(page.get("items") or [], version_of(metadata))
+            if not (more := metadata.get("continue")):
                 return
             query["continue"] = more
+
+    async def list(self, path: str, *, field: str = "", only_metadata: bool = False) -> list[JsonObject]:
+        """Return a whole collection."""
+        return [
+            item async for page in self.pages(path, field=field, only_metadata=only_metadata) for item in page.items
+        ]
 
     async def apply(
         self, path: str, body: JsonObject, *, manager: str, force: bool = False, only_metadata: bool = False

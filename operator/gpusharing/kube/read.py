@@ -23,41 +23,6 @@ async def read_version(client: Client) -> str:
     return str(version.get("gitVersion", ""))
 
 
-@dataclass(frozen=True, slots=True)
-class Objects:
-    """Everything that the controller decides from, as it stood when it was listed."""
-
-    policies: list[JsonObject]
-    nodes: list[JsonObject]
-    # Nodes with a config label that the node selector leaves out.
-    strays: list[JsonObject]
-    gpu_nodes: list[JsonObject]
-    configmaps: list[JsonObject]
-    shared: JsonObject | None
-
-
-async def read_objects(
-    client: Client,
-    *,
-    namespace: str,
-    full_nodes: bool,
-    node_selector: str = "",
-    shared: tuple[str, str] | None = None,
-) -> Objects:
-    """List everything. `shared` = (namespace, name) of the shared ConfigMap. Any failure raises: unknown, not empty."""
-    only_metadata = not full_nodes
-    policies = [item async for item in client.list(paths.POLICIES)]
-    gpu_nodes = [item async for item in client.list(paths.GPU_NODES)]
-    configmaps = [item async for item in client.list(paths.configmaps(namespace))]
-    nodes = [item async for item in client.list(paths.NODES, selector=node_selector, only_metadata=only_metadata)]
-    strays: list[JsonObject] = []
-    if node_selector:
-        seen = {node["metadata"]["name"] for node in nodes}
-        labelled = client.list(paths.NODES, selector=names.CONFIG_LABEL, only_metadata=True)
-        strays = [item async for item in labelled if item["metadata"]["name"] not in seen]
-    return Objects(policies, nodes, strays, gpu_nodes, configmaps, await read_shared_object(client, shared))
-
-
 async def read_shared_object(client: Client, shared: tuple[str, str] | None) -> JsonObject | None:
     """Return the shared ConfigMap; None = layout per-node, or it does not exist."""
     if shared is None:
@@ -73,8 +38,7 @@ async def read_shared_object(client: Client, shared: tuple[str, str] | None) -> 
 
 async def read_node_object(client: Client, name: str, *, full: bool) -> JsonObject | None:
     """Return one node as it is now (by a LIST of one: there is no right to `get` nodes); None = gone."""
-    found = client.list(paths.NODES, field=f"metadata.name={name}", only_metadata=not full)
-    return next(iter([item async for item in found]), None)
+    return next(iter(await client.list(paths.NODES, field=f"metadata.name={name}", only_metadata=not full)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The HTTP session that Kopf watches with: metadata-only nodes, and a stamp for every watch that is alive."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
@@ -11,14 +11,22 @@ from gpusharing.kube.client import Client, metadata_only
 
 
 class WatchStamps:
-    """When each watched path last started a list or a watch; a healthy watch does so each `server_timeout`."""
+    """When each watched path last started a list or a watch; a healthy watch does so each `server_timeout`.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    `on_relist` is called when a path is listed anew: Kopf then never says what was deleted in between.
+    """
+
+    def __init__(
+        self, on_relist: Callable[[], object] = lambda: None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._clock = clock
+        self._on_relist = on_relist
         self._stamps: dict[str, float] = {}
 
-    def stamp(self, path: str) -> None:
+    def stamp(self, path: str, query: Mapping[str, str]) -> None:
         """Note that the path is listed or watched now."""
+        if path in self._stamps and not query.get("watch") and not query.get("continue"):
+            self._on_relist()
         self._stamps[path] = self._clock()
 
     def oldest(self) -> float:
@@ -46,7 +54,7 @@ def watch_session(client: Client, stamps: WatchStamps, *, full_nodes: bool) -> a
             request.headers["Authorization"] = token
         path = request.url.path
         if request.method == "GET" and path in {paths.NODES, paths.POLICIES, paths.GPU_NODES}:
-            stamps.stamp(path)
+            stamps.stamp(path, request.url.query)
             if path == paths.NODES and not full_nodes:
                 suffix = "" if request.url.query.get("watch") else "List"
                 request.headers["Accept"] = metadata_only(f"PartialObjectMetadata{suffix}")

@@ -1,0 +1,57 @@
+"""`gpusharing controller` and the one-shot `gpusharing cleanup`; each is imported only when it was chosen."""
+
+import sys
+from collections.abc import Callable, Sequence
+
+from gpusharing import __version__
+
+USAGE = """\
+usage: gpusharing COMMAND [--help]
+
+  controller   turns GpuSharingPolicies into per-node device-plugin configs
+  cleanup      releases everything; run it before you uninstall
+  version      prints the version
+
+The kubectl plugin is a program of its own: kubectl gpusharing --help
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the chosen command and exit: 0 fine, 1 failed, 2 usage."""
+    from gpusharing.core.errors import GpuSharingError, InvalidInput
+
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command, rest = (given[0] if given else ""), given[1:]
+    if command in {"-h", "--help"}:
+        print(USAGE, end="")
+        raise SystemExit(0)
+    if command in {"version", "--version"}:
+        print(__version__)
+        raise SystemExit(0)
+    run = _command(command)
+    if run is None:
+        print(f"unknown command {command!r}\n\n{USAGE}" if command else USAGE, end="", file=sys.stderr)
+        raise SystemExit(2)
+    try:
+        raise SystemExit(run(rest))
+    except GpuSharingError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        raise SystemExit(2 if isinstance(error, InvalidInput) else 1) from None
+
+
+def _command(name: str) -> Callable[[Sequence[str]], int] | None:
+    if name == "controller":
+        from gpusharing.controller import app
+
+        return app.main
+    if name == "cleanup":
+        from gpusharing.controller import cleanup
+
+        return cleanup.main
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,366 @@
+"""What was last seen in the cluster, and what follows from it. Every `put` says which keys have to be looked at."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from sys import intern
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from gpusharing.api import names
+from gpusharing.api.node import GpuNodeStatus
+from gpusharing.api.policy import PolicyStatus
+from gpusharing.core.desired_state import Assignment, Layout, Outcome, Policy, assign, compile_policy
+from gpusharing.core.matching import Node, is_gpu_node, read_node
+from gpusharing.core.plan import Change, NodePlan, Situation, plan_node
+from gpusharing.core.progress import Progress, Verdict, by_allocatable, by_report, lacking
+from gpusharing.core.records import Record, read_record
+from gpusharing.core.repairs import Repairs
+from gpusharing.core.sharedconfig import NOTHING_SHARED, SharedConfig
+from gpusharing.core.status import NodeState
+from gpusharing.kube.client import version_of
+
+Key = tuple[Literal["node", "policy", "shared"], str]
+Kind = Literal["policy", "node", "report", "record"]
+KINDS: tuple[Kind, ...] = ("policy", "node", "report", "record")
+SHARED_KEY: Key = ("shared", "")
+NO_REPAIRS = Repairs()
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPolicy:
+    """A policy with what its status writes need."""
+
+    policy: Policy
+    status: PolicyStatus
+    resource_version: str
+
+
+class Cache:
+    """The controller's view of the world. Pure decisions are taken from it; only workers and watches change it."""
+
+    def __init__(self, layout: Layout, *, sync_delay: timedelta, plugin_gone_after: float) -> None:
+        self.layout: Layout = layout
+        self._sync_delay = sync_delay
+        self._plugin_gone_after = plugin_gone_after
+        self.policies: dict[str, SeenPolicy] = {}
+        self.ranked: tuple[Policy, ...] = ()
+        self.nodes: dict[str, Node] = {}
+        self.reports: dict[str, GpuNodeStatus] = {}
+        self.records: dict[str, Record] = {}
+        self.shared: SharedConfig = NOTHING_SHARED
+        self.states: dict[str, NodeState] = {}
+        # policy → nodes that it matches or holds
+        self.members: dict[str, set[str]] = {}
+        # node → the config label when it was last seen as assigned
+        self.settled: dict[str, str] = {}
+        self.repairs: dict[str, Repairs] = {}
+        self.write_errors: dict[str, str] = {}
+        # nodes whose release waits because the CRD is gone or new
+        self.held: set[str] = set()
+        self._gone_since: dict[str, float] = {}
+        # kind → name → resourceVersion; kind → version of its last list
+        self._versions: dict[Kind, dict[str, int]] = {kind: {} for kind in KINDS}
+        self._listed: dict[Kind, int] = dict.fromkeys(KINDS, 0)
+
+    # --- what was seen
+
+    def is_news(self, kind: Kind, metadata: Mapping[str, Any]) -> bool:
+        """Whether an object is no older than what is known; lists, watches and answers overtake each other."""
+        version, versions = version_of(metadata), self._versions[kind]
+        if version and version < versions.get(metadata["name"], 0):
+            return False
+        versions[metadata["name"]] = version
+        return True
+
+    def start_list(self, kind: Kind, version: int) -> None:
+        """Note that a list begins. One older than the last is of an etcd that was set back: then all of it is news."""
+        if version < self._listed[kind]:
+            self._versions[kind].clear()
+        self._listed[kind] = version
+
+    def missing(self, kind: Kind, listed: set[str]) -> list[str]:
+        """Return what a complete list no longer has, but for objects that are newer than the list."""
+        versions = self._versions[kind]
+        gone = [name for name, version in versions.items() if name not in listed and version <= self._listed[kind]]
+        for name in gone:
+            del versions[name]
+        return gone
+
+    def put_policy(self, obj: Mapping[str, Any]) -> set[Key]:
+        """Take in a policy. Nodes are looked at again only where its spec is new."""
+        metadata = obj["metadata"]
+        name = metadata["name"]
+        if not self.is_news("policy", metadata):
+            return set()
+        known = self.policies.get(name)
+        same = (
+            known is not None
+            and known.policy.uid == metadata.get("uid")
+            and known.policy.generation == metadata.get("generation", 1)
+        )
+        policy = known.policy if known is not None and same else compile_policy(obj, self.layout)
+        self.policies[name] = SeenPolicy(policy, _status(obj), metadata.get("resourceVersion", ""))
+        if same:
+            return set()
+        self._rank()
+        return {("policy", name), *self._affected(name, policy)}
+
+    def drop_policy(self, name: str, uid: str = "") -> set[Key]:
+        """Forget a policy (of this uid); its nodes go to the next match or are released."""
+        known = self.policies.get(name)
+        if known is None or (uid and known.policy.uid != uid):
+            return set()
+        del self.policies[name]
+        self._rank()
+        return self._affected(name, None)
+
+    def put_node(self, obj: Mapping[str, Any], *, in_scope: bool = True) -> set[Key]:
+        """Take in a node; a heartbeat changes nothing."""
+        if not self.is_news("node", obj["metadata"]):
+            return set()
+        node = read_node(obj, in_scope=in_scope)
+        known = self.nodes.get(node.name)
+        if known is not None:
+            if node.allocatable is None and known.allocatable is not None and node.uid == known.uid:
+                node = _with_allocatable(node, known.allocatable)  # the answer to a metadata-only write
+            if known == node:
+                return set()
+            if known.uid != node.uid:
+                self._forget(node.name)
+        self.nodes[node.name] = _interned(node)
+        return {("node", node.name)}
+
+    def drop_node(self, name: str, uid: str = "") -> set[Key]:
+        """Forget a node (of this uid)."""
+        known = self.nodes.get(name)
+        if known is None or (uid and known.uid != uid):
+            return set()
+        del self.nodes[name]
+        self._forget(name)
+        return {("node", name)}
+
+    def put_report(self, obj: Mapping[str, Any]) -> set[Key]:
+        """Take in a GpuNode's status; one that cannot be read counts as none."""
+        name = obj["metadata"]["name"]
+        if not self.is_news("report", obj["metadata"]):
+            return set()
+        try:
+            report = GpuNodeStatus.model_validate(obj.get("status") or {})
+        except ValidationError:
+            return self.drop_report(name)
+        if self.reports.get(name) == report:
+            return set()
+        self.reports[name] = report
+        return {("node", name)}
+
+    def drop_report(self, name: str) -> set[Key]:
+        """Forget a GpuNode."""
+        return {("node", name)} if self.reports.pop(name, None) is not None else set()
+
+    def put_record(self, configmap: Mapping[str, Any]) -> set[Key]:
+        """Take in a ConfigMap that bears a record's name."""
+        if not self.is_news("record", configmap["metadata"]):
+            return set()
+        record = read_record(configmap)
+        known = self.records.get(record.node)
+        self.records[record.node] = record
+        same = known is not None and (known, known.ours) == (record, record.ours)
+        return set() if same else {("node", record.node)}
+
+    def drop_record(self, node: str) -> set[Key]:
+        """Forget a record."""
+        return {("node", node)} if self.records.pop(node, None) is not None else set()
+
+    def put_shared(self, shared: SharedConfig) -> set[Key]:
+        """Take in the shared ConfigMap; every node that waits for a key is looked at again."""
+        if (self.shared, self.shared.exists, self.shared.ours) == (shared, shared.exists, shared.ours):
+            return set()
+        self.shared = shared
+        return {SHARED_KEY} | {("node", name) for name, state in self.states.items() if state.plan.wait is not None}
+
+    # --- what follows
+
+    def evaluate(self, name: str, now: float) -> set[Key]:
+        """Decide anew about a node that is there. Returns the policies (and the shared config) that it concerns."""
+        before, after = self.states.get(name), self._state(name, now)
+        if after.assignment.outcome is not Outcome.UNCLAIMED or after.plan.change is not Change.RELEASE:
+            self.held.discard(name)
+        record, node = self.records.get(name), self.nodes[name]
+        if record is not None and node.config_label == record.config:
+            self.settled[name] = record.config
+        if before == after:
+            return set()
+        self.states[name] = after
+        concerned = self._move_member(name, before, after)
+        keys: set[Key] = {("policy", policy) for policy in concerned if policy in self.policies}
+        if self.layout == "shared" and (before is None or before.plan.after != after.plan.after):
+            keys.add(SHARED_KEY)
+        return keys
+
+    def _state(self, name: str, now: float) -> NodeState:
+        node, record = self.nodes[name], self.records.get(name)
+        assignment = self.assignment(name)
+        plan = plan_node(node, assignment, record, self._situation(name))
+        owner = assignment.policy
+        verdict = Verdict(Progress.AWAITING)
+        missing: tuple[str, ...] = ()
+        if assignment.outcome is Outcome.OWNED and owner is not None and owner.rendered is not None:
+            report = self.reports.get(name)
+            missing = lacking(owner.rendered, node, report)
+            if self.layout == "per-node":
+                verdict = by_report(owner.rendered, report)
+            else:
+                verdict = self._patient(name, by_allocatable(owner.rendered, node), now)
+        repairs = self.repairs.get(name, NO_REPAIRS)
+        return NodeState(
+            node=name,
+            assignment=assignment,
+            plan=plan,
+            verdict=verdict,
+            lacking=missing,
+            contested_by=(repairs.manager or "an unnamed manager") if repairs.contested(now) else "",
+            write_error=self.write_errors.get(name, ""),
+        )
+
+    def assignment(self, name: str, ranked: Iterable[Policy] | None = None) -> Assignment:
+        """Return who owns the node, by these policies or by those that are there."""
+        record = self.records.get(name)
+        holder = self.policies.get(record.policy) if record is not None and record.ours else None
+        held = holder.policy if holder is not None and record is not None and _holds(holder.policy, record) else None
+        return assign(
+            self.nodes[name],
+            self.ranked if ranked is None else ranked,
+            holder=held,
+            reports_gpus=self._reports_gpus(name),
+        )
+
+    def plan_as_if(self, name: str, policy: Policy) -> NodePlan | None:
+        """Return what the (dry-run) policy would do to the node if it were enforced; None = nothing of its business."""
+        node, record = self.nodes[name], self.records.get(name)
+        others = [other for other in self.ranked if other.name != policy.name]
+        ranked = sorted([*others, policy], key=lambda candidate: candidate.rank)
+        assignment = assign(node, ranked, holder=None, reports_gpus=self._reports_gpus(name))
+        holds = record is not None and _holds(policy, record)
+        winner = assignment.policy
+        if not holds and (winner is None or winner.name != policy.name) and policy.name not in assignment.matched[:1]:
+            return None
+        return plan_node(node, assignment, record, self._situation(name))
+
+    def _situation(self, name: str) -> Situation:
+        return Situation(
+            layout=self.layout,
+            now=datetime.now(UTC),
+            shared=self.shared,
+            sync_delay=self._sync_delay,
+            settled=self.settled.get(name, ""),
+        )
+
+    def _patient(self, name: str, verdict: Verdict, now: float) -> Verdict:
+        """Take 0 allocatable for a plugin that restarts until it has lasted."""
+        if verdict.progress is not Progress.GONE:
+            self._gone_since.pop(name, None)
+            return verdict
+        since = self._gone_since.setdefault(name, now)
+        return verdict if now - since >= self._plugin_gone_after else Verdict(Progress.AWAITING, verdict.detail)
+
+    def gone_in(self, name: str, now: float) -> float | None:
+        """Return the seconds until a node without devices counts as without a plugin; None = it has some."""
+        since = self._gone_since.get(name)
+        return max(0.0, since + self._plugin_gone_after - now) if since is not None else None
+
+    def configs_in_use(self) -> tuple[dict[str, str], frozenset[str]]:
+        """Return the shared ConfigMap's wanted keys with their texts, and every value that a label or record has."""
+        configs: dict[str, str] = {}
+        for state in self.states.values():
+            owner = state.assignment.policy
+            owned = state.assignment.outcome is Outcome.OWNED and state.plan.change not in {
+                Change.MANUAL,
+                Change.REFUSED,
+            }
+            if owned and owner is not None and owner.rendered is not None:
+                configs[owner.rendered.name] = owner.rendered.text
+        labels = {node.config_label for node in self.nodes.values()} | {r.config for r in self.records.values()}
+        return dict(sorted(configs.items())), frozenset(labels - {""})
+
+    def _reports_gpus(self, name: str) -> bool:
+        report = self.reports.get(name)
+        return report is not None and bool(report.gpus)
+
+    def _affected(self, name: str, policy: Policy | None) -> set[Key]:
+        """Return the nodes that the policy's former or present selector names, or that it holds, and their policies."""
+        nodes = set(self.members.get(name, ()))
+        nodes |= {node for node, record in self.records.items() if record.policy == name}
+        if policy is not None and policy.selector is not None:
+            nodes |= {
+                node.name
+                for node in self.nodes.values()
+                if policy.selector.matches(node.labels)
+                and is_gpu_node(node, reports_gpus=self._reports_gpus(node.name))
+            }
+        return {("node", node) for node in nodes}
+
+    def _move_member(self, name: str, before: NodeState | None, after: NodeState | None) -> set[str]:
+        """Keep `members`; returns every policy that the change concerns."""
+        was = _policies_of(before) if before else set()
+        now = _policies_of(after) if after else set()
+        for policy in was - now:
+            self.members.get(policy, set()).discard(name)
+        for policy in now - was:
+            self.members.setdefault(policy, set()).add(name)
+        return was | now
+
+    def forget_state(self, name: str) -> set[Key]:
+        """Forget what followed for a node that is gone; returns the policies that counted it."""
+        before = self.states.pop(name, None)
+        return {("policy", policy) for policy in self._move_member(name, before, None) if policy in self.policies}
+
+    def states_of(self, policy: str) -> Iterator[NodeState]:
+        """Yield the states of the nodes that the policy matches or holds, by name."""
+        for name in sorted(self.members.get(policy, ())):
+            if (state := self.states.get(name)) is not None:
+                yield state
+
+    def _forget(self, name: str) -> None:
+        for known in (self.settled, self.repairs, self.write_errors, self._gone_since):
+            known.pop(name, None)
+        self.held.discard(name)
+
+    def _rank(self) -> None:
+        self.ranked = tuple(sorted((seen.policy for seen in self.policies.values()), key=lambda policy: policy.rank))
+
+
+def _policies_of(state: NodeState) -> set[str]:
+    return {*state.assignment.matched, *([state.owner] if state.owner else [])}
+
+
+def _holds(policy: Policy, record: Record) -> bool:
+    """Whether the record was written for this very policy, not for one deleted under the same name."""
+    return record.policy == policy.name and record.policy_uid in {"", policy.uid}
+
+
+def _status(obj: Mapping[str, Any]) -> PolicyStatus:
+    try:
+        return PolicyStatus.model_validate(obj.get("status") or {})
+    except ValidationError:
+        return PolicyStatus()  # written anew as a whole
+
+
+def _with_allocatable(node: Node, allocatable: Mapping[str, int]) -> Node:
+    return Node(node.name, node.uid, node.labels, node.label_managers, allocatable, node.in_scope)
+
+
+def _interned(node: Node) -> Node:
+    """Share label keys and values between nodes: 10,000 nodes have mostly the same ones."""
+    labels = {intern(key): intern(value) for key, value in node.labels.items()}
+    managers = tuple(intern(manager) for manager in node.label_managers)
+    return Node(node.name, node.uid, labels, managers, node.allocatable, node.in_scope)
+
+
+def is_record(configmap: Mapping[str, Any], shared: tuple[str, str] | None) -> bool:
+    """Whether a ConfigMap of our namespace bears a record's name."""
+    metadata = configmap["metadata"]
+    if shared == (metadata["namespace"], metadata["name"]):
+        return False
+    return str(metadata["name"]).startswith(names.RECORD_PREFIX)

@@ -1,0 +1,60 @@
+"""Whether the process is alive and ready, and the watchdog that ends it when a watch does not come back.
+
+Kopf 1.45.2 can hang blind and deaf to SIGTERM when one watcher fails while another waits for response headers; so the
+watches are watched from outside: a healthy one starts a request each `server_timeout`.
+"""
+
+import asyncio
+import os
+import time
+
+from gpusharing.controller.context import Context
+from gpusharing.controller.resync import ListState
+from gpusharing.kube.watch import WatchStamps
+from gpusharing.observability.logs import logger
+
+log = logger(__name__)
+HEARTBEAT_SECONDS = 30.0
+TICK = 0.25
+
+
+class Health:
+    """The answers of /livez and /readyz; changed by `app.py` as the process goes through its stages."""
+
+    def __init__(self, lists: ListState, stamps: WatchStamps, watchdog_seconds: float) -> None:
+        self._lists = lists
+        self._stamps = stamps
+        self._watchdog_seconds = watchdog_seconds
+        self._beat = time.monotonic()
+        self.leading = False
+
+    def live(self) -> str:
+        """Return why the process should be restarted; empty = it should not."""
+        if (age := time.monotonic() - self._beat) > HEARTBEAT_SECONDS:
+            return f"the event loop has not run for {age:.0f} s"
+        return self._silent_watch()
+
+    def ready(self) -> str:
+        """Return why the process does not do its work; a standby is ready."""
+        return self._lists.problem if self.leading else ""
+
+    def _silent_watch(self) -> str:
+        if self.leading and (age := self._stamps.oldest()) > self._watchdog_seconds:
+            return f"a watch has not come back for {age:.0f} s, {self._watchdog_seconds:.0f} s are allowed"
+        return ""
+
+    async def watch(self, context: Context) -> None:
+        """Beat, measure the loop's stalls, and end the process when a watch does not come back."""
+        lag = 0.0
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(TICK)
+            self._beat = time.monotonic()
+            lag = max(lag * 0.99, self._beat - before - TICK)
+            context.metrics.loop_lag_seconds.set(lag)
+            context.metrics.queue_depth.set(len(context.queue))
+            context.metrics.queue_oldest_seconds.set(context.queue.oldest())
+            context.metrics.concurrency_limit.set(context.pace.limit)
+            if why := self._silent_watch():
+                log.critical("watchdog ends the process", why=why, hint="the standby takes over, the pod restarts")
+                os._exit(1)

@@ -1,0 +1,172 @@
+"""Lists everything, compares it with what is known, and enqueues the differences. The first one fills the cache."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from gpusharing.api import names
+from gpusharing.controller.cache import SHARED_KEY, Cache, Key, Kind, is_record
+from gpusharing.controller.context import Context
+from gpusharing.core.errors import ApiError
+from gpusharing.core.plan import Change
+from gpusharing.core.sharedconfig import read_shared
+from gpusharing.kube import paths
+from gpusharing.kube.client import JsonObject, Page
+from gpusharing.kube.read import read_shared_object
+from gpusharing.observability.logs import logger
+
+log = logger(__name__)
+CHUNK = 200
+
+
+@dataclass(slots=True)
+class ListState:
+    """Why the last lists failed; empty = they did not. Unknown is never empty: nothing is released then."""
+
+    problem: str = "the caches are not filled yet"
+
+
+async def resync(context: Context, lists: ListState) -> int:
+    """List, compare, enqueue. Returns how many keys a worker has to look at.
+
+    Raises ApiError where a list fails: then nothing of that kind counts as gone. What was seen is a fact all the same.
+    """
+    found: set[Key] = set()
+    try:
+        await _list_all(context, found)
+    except ApiError as error:
+        lists.problem = f"{error}"
+        raise
+    finally:
+        keys = await evaluate_all(context, found)
+        context.metrics.resync_differences_total.inc(len(keys))
+        context.enqueue(keys)
+    lists.problem = ""
+    return len(keys)
+
+
+async def _list_all(context: Context, found: set[Key]) -> None:
+    """Put everything that is listed into the cache; what a whole list no longer has is dropped."""
+    cache, client, settings = context.cache, context.client, context.settings
+    shared = settings.shared_target
+    metadata = cache.layout == "per-node"
+    records = client.pages(paths.configmaps(settings.namespace))
+    seen = await _take(cache, "record", records, found, lambda obj: is_record(obj, shared), cache.put_record)
+    for name in cache.missing("record", seen):
+        for record in [record for record in cache.records.values() if record.name == name]:
+            found |= cache.drop_record(record.node)
+    if shared:
+        found |= cache.put_shared(read_shared(await read_shared_object(client, shared)))
+    seen = await _take(cache, "report", client.pages(paths.GPU_NODES), found, _every, cache.put_report)
+    for name in cache.missing("report", seen):
+        found |= cache.drop_report(name)
+    nodes = client.pages(paths.NODES, selector=settings.node_selector, only_metadata=metadata)
+    seen = await _take(cache, "node", nodes, found, _every, cache.put_node)
+    if settings.node_selector:
+        # Nodes with a config label that the selector leaves out: what is ours there is an orphan.
+        strays = client.pages(paths.NODES, selector=names.CONFIG_LABEL, only_metadata=True)
+        listed = frozenset(seen)
+        seen |= await _take(
+            cache,
+            "node",
+            strays,
+            found,
+            lambda obj: obj["metadata"]["name"] not in listed,
+            lambda obj: cache.put_node(obj, in_scope=False),
+        )
+    for name in cache.missing("node", seen):
+        found |= cache.drop_node(name)
+    seen = await _take(cache, "policy", client.pages(paths.POLICIES), found, _every, cache.put_policy)
+    for name in cache.missing("policy", seen):
+        found |= cache.drop_policy(name)
+    found |= {("node", record.node) for record in cache.records.values() if record.node not in cache.nodes}
+    found |= {("node", name) for name, state in cache.states.items() if state.plan.change is Change.RELEASE}
+    if shared:
+        found.add(SHARED_KEY)
+
+
+def _every(_: JsonObject) -> bool:
+    return True
+
+
+async def _take(
+    cache: Cache,
+    kind: Kind,
+    pages: AsyncIterator[Page],
+    found: set[Key],
+    wanted: Callable[[JsonObject], bool],
+    put: Callable[[JsonObject], set[Key]],
+) -> set[str]:
+    """Put each listed object into the cache. Returns the names."""
+    seen: set[str] = set()
+    async for page in pages:
+        if not seen:
+            cache.start_list(kind, page.version)
+        for index, item in enumerate(page.items):
+            if wanted(item):
+                seen.add(item["metadata"]["name"])
+                found |= put(item)
+            await _breathe(index)
+    return seen
+
+
+async def _breathe(index: int) -> None:
+    """Let others run: a list of 10,000 nodes is long."""
+    if index % CHUNK == CHUNK - 1:
+        await asyncio.sleep(0)
+
+
+async def evaluate_all(context: Context, keys: set[Key]) -> set[Key]:
+    """Decide about many nodes at once, without writing; returns the keys that still need a worker."""
+    cache = context.cache
+    rest: set[Key] = set()
+    for index, key in enumerate(sorted(keys)):
+        kind, name = key
+        if kind != "node" or name not in cache.nodes:
+            rest.add(key)
+            continue
+        rest |= cache.evaluate(name, context.clock())
+        plan = cache.states[name].plan
+        if plan.actions or plan.wait is not None or plan.change is Change.MANUAL:
+            rest.add(key)
+        await _breathe(index)
+    return rest
+
+
+async def fill(context: Context, lists: ListState) -> None:
+    """Fill the cache before anything may be written; a missing CRD or a refused list is waited for, and said."""
+    wait = 0.2
+    while True:
+        try:
+            found = await resync(context, lists)
+        except ApiError as error:
+            hint = "apply the CRDs: kubectl apply -k crds" if error.status == 404 else error.hint
+            log.warning("cannot list yet; nothing is written until it works", error=error.message, hint=hint)
+            await asyncio.sleep(wait * random.uniform(0.5, 1))
+            wait = min(5.0, wait * 2)
+            continue
+        log.info("caches filled", keys=found, nodes=len(context.cache.nodes), policies=len(context.cache.policies))
+        return
+
+
+async def resync_forever(context: Context, lists: ListState, trigger: asyncio.Event) -> None:
+    """Resync each period, jittered, and when a watch listed anew."""
+    while True:
+        period = context.settings.resync * random.uniform(0.9, 1.1)
+        try:
+            async with asyncio.timeout(period):
+                await trigger.wait()
+        except TimeoutError:
+            pass
+        trigger.clear()
+        wait = 0.2
+        while True:
+            try:
+                found = await resync(context, lists)
+                log.info("resync", differences=found)
+                break
+            except ApiError as error:
+                log.warning("resync failed; nothing is released", error=error.message, hint=error.hint)
+                await asyncio.sleep(max(error.retry_after, wait * random.uniform(0.5, 1)))
+                wait = min(30.0, wait * 2)

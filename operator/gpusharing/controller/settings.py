@@ -1,0 +1,166 @@
+"""Settings: flag `--<name>` > environment `GPUSHARING_<NAME>` > file `--config` > default, from one declaration."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from gpusharing.api import names
+from gpusharing.api.pluginconfig import InvalidPluginConfig, load
+from gpusharing.api.problems import nearest
+from gpusharing.core.errors import InvalidInput
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(value: object) -> float:
+    """Read a duration: `8m`, `1.5s`, `250ms`, `1m30s`, or a bare number of seconds."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    text = str(value).strip()
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return float(text)
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError("is not a duration; write 90s, 8m, 1m30s, 250ms or a number of seconds")
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+Duration = Annotated[float, BeforeValidator(seconds), Field(ge=0)]
+
+
+class Settings(BaseSettings):
+    """Everything that can be set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="GPUSHARING_", extra="forbid", frozen=True, cli_kebab_case=True, cli_hide_none_type=True
+    )
+
+    namespace: str = Field(default=names.NAMESPACE, description="Namespace of the Lease and the nodes' records.")
+    layout: Literal["per-node", "shared"] = Field(
+        default="per-node",
+        description="per-node: a ConfigMap per node, for our plugin. shared: one ConfigMap, for NVIDIA's plugin.",
+    )
+    target_namespace: str = Field(
+        default="", description="Layout shared: namespace of the ConfigMap; empty = --namespace."
+    )
+    target_configmap: str = Field(default=names.SHARED_CONFIGMAP, description="Layout shared: name of the ConfigMap.")
+    shared_default: str = Field(
+        default="version: v1\n", description="Layout shared: text of the key `default`, for nodes without a label."
+    )
+    shared_sync_delay: Duration = Field(
+        default=120.0, description="Layout shared: how long kubelets may take to see a new key."
+    )
+    shared_key_retention: Duration = Field(default=600.0, description="Layout shared: how long an unused key is kept.")
+    shared_debounce: Duration = Field(default=1.0, description="Layout shared: how long changes are collected.")
+    node_selector: str = Field(default="", description="Label selector of the nodes to watch; empty = all.")
+    workers_max: int = Field(default=64, ge=1, le=96, description="How many writes may be under way at once.")
+    resync: Duration = Field(default=480.0, gt=0, description="How often everything is listed and compared.")
+    status_pace: Duration = Field(default=2.0, description="At most one status write per policy in this time.")
+    plugin_gone_after: Duration = Field(
+        default=30.0, description="Layout shared: how long 0 allocatable devices are taken for a restart."
+    )
+    lease_duration: Duration = Field(default=15.0, gt=0, description="Others wait this long after our last renewal.")
+    lease_deadline: Duration = Field(default=10.0, gt=0, description="We stop when renewing fails for this long.")
+    lease_period: Duration = Field(default=2.0, gt=0, description="How often the lease is renewed.")
+    request_timeout: Duration = Field(default=30.0, gt=0, description="Deadline of one request.")
+    server_timeout: Duration = Field(default=45.0, ge=1, description="How long one watch request lasts.")
+    inactivity_timeout: Duration = Field(default=55.0, gt=0, description="When a silent watch is opened anew.")
+    watchdog: Duration = Field(default=70.0, gt=0, description="When a watch that does not come back ends the process.")
+    listen: str = Field(default=":8080", description="Address of /livez, /readyz and /metrics.")
+    log_format: Literal["json", "console"] = Field(default="json", description="How logs are written.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Which logs.")
+    kubeconfig: str = Field(default="", description="Kubeconfig file; empty = in a pod its account, else $KUBECONFIG.")
+    context: str = Field(default="", description="Context of the kubeconfig; empty = the current one.")
+
+    @field_validator("listen")
+    @classmethod
+    def _an_address(cls, value: str) -> str:
+        if not re.fullmatch(r"[^\s]*:\d{1,5}", value) or int(value.rpartition(":")[2]) > 65535:
+            raise ValueError("is not an address; write host:port or :port")
+        return value
+
+    @field_validator("shared_default")
+    @classmethod
+    def _a_config(cls, value: str) -> str:
+        try:
+            load(value)
+        except InvalidPluginConfig as error:
+            raise ValueError(f"is not a plugin config: {error}") from error
+        return value
+
+    @property
+    def shared_target(self) -> tuple[str, str] | None:
+        """Return namespace and name of the shared ConfigMap; None in layout per-node."""
+        if self.layout != "shared":
+            return None
+        return (self.target_namespace or self.namespace, self.target_configmap)
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], *sources: PydanticBaseSettingsSource, **named: PydanticBaseSettingsSource
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Keep init (the file) last and the environment before it; the command line is added in front by the caller."""
+        return named["env_settings"], named["init_settings"]
+
+
+def read_settings(arguments: Sequence[str], *, program: str, what: str) -> Settings:
+    """Read all sources. Raises InvalidInput naming the setting, its value and what was expected."""
+    config, rest = _config_file(list(arguments))
+    given = _read_file(config) if config else {}
+    known = sorted(Settings.model_fields)
+    for key in given:
+        if key not in known:
+            meant = nearest(key, known)
+            raise InvalidInput(
+                f"{config}: unknown setting {key.replace('_', '-')!r}",
+                hint=f"did you mean {meant.replace('_', '-')}?" if meant else "`--help` lists all settings",
+            )
+
+    class Run(Settings):
+        model_config = SettingsConfigDict(cli_prog_name=program)
+
+    Run.__doc__ = what
+    try:
+        source: CliSettingsSource[Any] = CliSettingsSource(
+            Run, cli_parse_args=rest, cli_exit_on_error=False, cli_kebab_case=True, cli_hide_none_type=True
+        )
+        return Run(_cli_settings_source=source, **given)
+    except ValidationError as error:
+        finding = error.errors(include_url=False)[0]
+        name = str(finding["loc"][0]).replace("_", "-") if finding["loc"] else "settings"
+        raise InvalidInput(
+            f"setting {name}: {finding['input']!r} {finding['msg'].removeprefix('Value error, ')}",
+            hint=f"it comes from --{name}, GPUSHARING_{name.upper().replace('-', '_')} or the file of --config",
+        ) from error
+    except SettingsError as error:
+        raise InvalidInput(f"{error}", hint="`--help` lists all settings") from error
+
+
+def _config_file(arguments: list[str]) -> tuple[str, list[str]]:
+    for index, argument in enumerate(arguments):
+        if argument == "--config" and index + 1 < len(arguments):
+            return arguments[index + 1], arguments[:index] + arguments[index + 2 :]
+        if argument.startswith("--config="):
+            return argument.partition("=")[2], arguments[:index] + arguments[index + 1 :]
+    return "", arguments
+
+
+def _read_file(path: str) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(Path(path).read_text()) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidInput(f"{path}: {' '.join(str(error).split())}", hint="it must be a YAML mapping") from error
+    if not isinstance(data, dict):
+        raise InvalidInput(f"{path}: not a mapping", hint="write one `name: value` a line")
+    return {str(key).replace("-", "_"): value for key, value in data.items()}

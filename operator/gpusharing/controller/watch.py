@@ -1,0 +1,93 @@
+"""Kopf's part: the watch streams. A handler notes what it saw and enqueues; it never decides and never writes."""
+
+from typing import Any
+
+import kopf
+
+from gpusharing.api import names
+from gpusharing.controller.context import Context
+from gpusharing.controller.settings import Settings
+from gpusharing.kube.watch import WatchStamps, watch_session
+
+
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """Nothing to remember: without it Kopf copies and diffs every node on every event."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:
+        return kopf.BodyEssence({})
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        pass
+
+
+class _NoProgress(kopf.ProgressStorage):
+    """Nothing to remember: Kopf cannot write anything on our objects."""
+
+    def fetch(self, *, key: Any, body: kopf.Body) -> Any:
+        return None
+
+    def store(self, *, key: Any, record: Any, body: kopf.Body, patch: kopf.Patch) -> None:
+        pass
+
+    def purge(self, *, key: Any, body: kopf.Body, patch: kopf.Patch) -> None:
+        pass
+
+    def touch(self, *, body: kopf.Body, patch: kopf.Patch, value: str | None) -> None:
+        pass
+
+    def clear(self, *, essence: kopf.BodyEssence) -> kopf.BodyEssence:
+        return essence
+
+
+def kopf_settings(ours: Settings) -> kopf.OperatorSettings:
+    """Return Kopf's settings."""
+    settings = kopf.OperatorSettings()
+    settings.queueing.idle_timeout = 0.5
+    settings.persistence.diffbase_storage = _NoDiffBase()
+    settings.persistence.progress_storage = _NoProgress()
+    settings.persistence.finalizer = f"{names.GROUP}/never-used"
+    settings.watching.chunk_size = 500
+    settings.watching.server_timeout = ours.server_timeout
+    settings.watching.inactivity_timeout = ours.inactivity_timeout
+    settings.watching.connect_timeout = 10
+    if ours.node_selector:
+        settings.watching.label_selectors["", "v1", "nodes"] = ours.node_selector
+    settings.networking.request_timeout = ours.request_timeout
+    settings.networking.trust_env = False
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.peering.standalone = True
+    return settings
+
+
+def kopf_registry(context: Context, stamps: WatchStamps) -> kopf.OperatorRegistry:
+    """Return a registry with our login and one handler per kind."""
+    registry = kopf.OperatorRegistry()
+    cache = context.cache
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        session = watch_session(context.client, stamps, full_nodes=cache.layout == "shared")
+        return kopf.AiohttpSession(
+            server=context.client.server, aiohttp_session=session, default_namespace=context.settings.namespace
+        )
+
+    @kopf.on.event(names.GROUP, names.VERSION, names.POLICIES, registry=registry)
+    async def policy(type: str | None, body: kopf.Body, name: str, uid: str, **_: Any) -> None:  # noqa: A002
+        context.metrics.watch_events_total.labels("gpusharingpolicies", type or "LISTED").inc()
+        context.enqueue(cache.drop_policy(name, uid) if type == "DELETED" else cache.put_policy(body))
+
+    @kopf.on.event("", "v1", "nodes", registry=registry)
+    async def node(type: str | None, body: kopf.Body, name: str, uid: str, **_: Any) -> None:  # noqa: A002
+        context.metrics.watch_events_total.labels("nodes", type or "LISTED").inc()
+        context.enqueue(cache.drop_node(name, uid) if type == "DELETED" else cache.put_node(body))
+
+    @kopf.on.event(names.GROUP, names.VERSION, names.GPU_NODES, registry=registry)
+    async def gpu_node(type: str | None, body: kopf.Body, name: str, **_: Any) -> None:  # noqa: A002
+        context.metrics.watch_events_total.labels("gpunodes", type or "LISTED").inc()
+        context.enqueue(cache.drop_report(name) if type == "DELETED" else cache.put_report(body))
+
+    return registry

@@ -1,0 +1,37 @@
+"""`/livez`, `/readyz` and `/metrics` from one small server."""
+
+from collections.abc import Callable
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.aiohttp import make_aiohttp_handler
+
+# Each returns why it is not so; empty = all is well.
+Probe = Callable[[], str]
+
+
+async def serve_http(listen: str, registry: CollectorRegistry, *, live: Probe, ready: Probe) -> web.AppRunner:
+    """Serve on `host:port` (an empty host = all addresses). Returns the running server."""
+
+    def answer(probe: Probe) -> Callable[[web.Request], web.Response]:
+        def respond(_: web.Request) -> web.Response:
+            why = probe()
+            return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
+
+        return respond
+
+    async def livez(request: web.Request) -> web.Response:
+        return answer(live)(request)
+
+    async def readyz(request: web.Request) -> web.Response:
+        return answer(ready)(request)
+
+    app = web.Application()
+    app.router.add_get("/livez", livez)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/metrics", make_aiohttp_handler(registry))
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    host, _, port = listen.rpartition(":")
+    await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
+    return runner
