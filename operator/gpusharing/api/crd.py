@@ -77,8 +77,6 @@ def _object_schema(model: type[BaseModel]) -> JsonObject:
     schema["required"] = [name for name in schema.get("required", []) if name == "spec"]
     if not schema["required"]:
         del schema["required"]
-    if "spec" in properties:
-        properties["spec"]["properties"]["allocation"]["default"] = {}  # its own fields have their defaults
     return schema
 
 

@@ -10,6 +10,16 @@ LABEL_KEY_MAX = 317  # DNS subdomain of 253, a slash, a name of 63
 # Prefix and name as Kubernetes takes them; RE2 and Python read this alike (no lookaround, no final newline: fullmatch).
 LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+LABEL_KEY_MESSAGE = "not a label key"
+LABEL_KEY_HINT = "a key is a name of letters, digits, -, _ and ., with an optional DNS prefix and a slash before it"
+
+_A_LABEL_KEY = f"size(k) <= {LABEL_KEY_MAX} && k.matches('{LABEL_KEY_PATTERN}')"
+# A structural schema has no pattern for the keys of a map (`propertyNames`), so CEL says it.
+LABEL_KEYS_RULE = {
+    "rule": f"self.all(k, {_A_LABEL_KEY})",
+    "message": LABEL_KEY_MESSAGE,
+    "messageExpression": f"'\"' + self.filter(k, !({_A_LABEL_KEY}))[0] + '\" is {LABEL_KEY_MESSAGE}: {LABEL_KEY_HINT}'",
+}
 
 
 class Model(BaseModel):
@@ -80,6 +90,7 @@ class LabelSelector(Model):
         default=None,
         description="Labels that must be there with exactly this value.",
         max_length=32,
+        json_schema_extra={"x-kubernetes-validations": [LABEL_KEYS_RULE]},
     )
     match_expressions: list[LabelSelectorRequirement] | None = Field(
         default=None,

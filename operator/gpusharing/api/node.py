@@ -130,7 +130,7 @@ class GpuNodeStatus(Report):
 
 
 class GpuNodeObject(Report):
-    """A `GpuNode`, named after its node and owned by it."""
+    """What the device plugin of the node of the same name reports: GPUs, config, shares in use. Read only."""
 
     api_version: Literal["gpusharing.io/v1alpha1"] = Field(description="The API group and version.")
     kind: Literal["GpuNode"] = Field(description="The kind.")

@@ -295,7 +295,7 @@ class PolicyStatus(Report):
 
 
 class PolicyObject(Model):
-    """A `GpuSharingPolicy` as it stands in a file: strict in the spec, open in the metadata."""
+    """How the GPUs of the nodes that its selector names are shared, and what became of it; edit it with kubectl."""
 
     api_version: Literal["gpusharing.io/v1alpha1"] = Field(description="The API group and version.")
     kind: Literal["GpuSharingPolicy"] = Field(description="The kind.")
