@@ -26,6 +26,8 @@ class Cluster(Protocol):
     """Certificate (PEM) that vouches for `server`."""
     kubeconfig: Path
     """The administrator's kubeconfig."""
+    folder: Path
+    """Temporary files that go with the cluster."""
 
     def kubectl(
         self, *args: str, stdin: str | None = None, kubeconfig: Path | None = None, check: bool = True
@@ -48,7 +50,7 @@ class ControlPlane(Cluster, Protocol):
     """A cluster whose API server the tests may take away and bring back (provider `local`)."""
 
     def stop_api(self) -> None:
-        """End the API server; connections are refused until `start_api`."""
+        """End the API server as a crash does; connections are refused until `start_api`."""
         ...
 
     def start_api(self) -> None:

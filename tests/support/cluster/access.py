@@ -17,7 +17,7 @@ class Access:
         self.server = server
         self.ca = ca
         self.kubeconfig = kubeconfig
-        self._folder = folder
+        self.folder = folder
         self._kubectl = kubectl
         self._numbers = itertools.count(1)
 
@@ -38,7 +38,7 @@ class Access:
         with Api(self.kubeconfig) as api:
             request = api.raw("POST", path, {"spec": {"expirationSeconds": 86400}})
         user = {"token": request["status"]["token"]}
-        target = self._folder / f"{account}-{next(self._numbers)}.kubeconfig"
+        target = self.folder / f"{account}-{next(self._numbers)}.kubeconfig"
         return write_kubeconfig(target, server or self.server, ca or self.ca, user, namespace=namespace)
 
 

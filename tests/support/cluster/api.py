@@ -51,11 +51,12 @@ def leases(namespace: str) -> str:
 class ApiStatusError(Exception):
     """The server answered with another status than 2xx; `body` is its Status object, or its text."""
 
-    def __init__(self, status: int, body: Object | str) -> None:
+    def __init__(self, response: HTTPResponse, body: Object | str) -> None:
         message = body.get("message") if isinstance(body, dict) else body
-        super().__init__(f"{status}: {message}")
-        self.status = status
-        self.body = body
+        super().__init__(f"{response.status}: {message}")
+        self.status = response.status
+        self.headers = response.headers
+        self.body: Any = body
 
 
 class Api:
@@ -126,9 +127,12 @@ class Api:
         with closing(self._connect()) as connection:
             response = self._send(connection, "GET", _target(collection, {**query, "watch": "true"}), None, "")
             if response.status >= 300:
-                raise ApiStatusError(response.status, _decoded(response.read()))
-            for line in response:
-                yield json.loads(line)
+                raise ApiStatusError(response, _decoded(response.read()))
+            rest = b""
+            # not `for line in response`: that takes a broken connection for the end
+            while part := response.read1():
+                *lines, rest = (rest + part).split(b"\n")
+                yield from map(json.loads, lines)
 
     def raw(self, method: str, path: str, body: Any = None, *, content_type: str = "", **query: str) -> Object:
         """Any request; the decoded answer (text becomes `{"text": …}`), or `ApiStatusError`."""
@@ -143,7 +147,7 @@ class Api:
                 raise
         answer = _decoded(content)
         if response.status >= 300:
-            raise ApiStatusError(response.status, answer)
+            raise ApiStatusError(response, answer)
         return answer if isinstance(answer, dict) else {"text": answer}
 
     def _connect(self) -> HTTPConnection:

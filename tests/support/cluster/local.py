@@ -21,7 +21,6 @@ from tests.support.cluster.keeper import Keeper
 from tests.support.cluster.keys import Authority, token_keys
 
 _START_SECONDS = 90
-_STOP_SECONDS = 15
 
 
 class LocalCluster(Access):
@@ -59,29 +58,25 @@ class LocalCluster(Access):
         return cluster
 
     def stop(self) -> None:
-        """End the API server, then etcd, and remove their folder."""
-        try:
-            self.stop_api()
-            if self._etcd:
-                _end(self._etcd)
-                self._etcd = None
-        finally:
-            self._keeper.close()
+        """End everything at once and remove its folder; the data is of no further use."""
+        self._keeper.close()
+        for process in filter(None, (self._api, self._etcd)):
+            process.wait()
 
     def start_api(self) -> None:
         """Start the API server unless it runs, same port, same data; returns when it is ready."""
         if self._api:
             return
-        log = self._folder / "kube-apiserver.log"
+        log = self.folder / "kube-apiserver.log"
         self._api = self._keeper.start(self._api_command, log)
         with Api(self.kubeconfig, timeout=5) as api:
             _wait_until(lambda: _says_ok(api), self._api, log)
 
     def stop_api(self) -> None:
-        """End the API server; connections are refused until `start_api`."""
+        """End the API server as a crash does (a graceful end waits for watches); nothing listens until `start_api`."""
         if self._api:
-            self._api.send_signal(signal.SIGCONT)
-            _end(self._api)
+            self._api.kill()
+            self._api.wait()
             self._api = None
 
     def pause_api(self) -> None:
@@ -95,7 +90,7 @@ class LocalCluster(Access):
             self._api.send_signal(signal.SIGCONT)
 
     def _start_etcd(self) -> None:
-        log = self._folder / "etcd.log"
+        log = self.folder / "etcd.log"
         self._etcd = self._keeper.start(self._etcd_command, log)
         _wait_until(lambda: _accepts(self._etcd_port), self._etcd, log)
 
@@ -178,12 +173,3 @@ def _wait_until(ready: Callable[[], bool], process: subprocess.Popen[bytes], log
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:]) if log.exists() else ""
             raise ClusterError(f"{log.stem} {how}; the end of its log:\n{tail}")
         time.sleep(0.05)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
