@@ -15,7 +15,7 @@ LABEL_KEY_HINT = "a key is a name of letters, digits, -, _ and ., with an option
 
 _A_LABEL_KEY = f"size(k) <= {LABEL_KEY_MAX} && k.matches('{LABEL_KEY_PATTERN}')"
 # A structural schema has no pattern for the keys of a map (`propertyNames`), so CEL says it.
-LABEL_KEYS_RULE = {
+LABEL_KEYS_RULE: dict[str, Any] = {
     "rule": f"self.all(k, {_A_LABEL_KEY})",
     "message": LABEL_KEY_MESSAGE,
     "messageExpression": f"'\"' + self.filter(k, !({_A_LABEL_KEY}))[0] + '\" is {LABEL_KEY_MESSAGE}: {LABEL_KEY_HINT}'",
