@@ -1,7 +1,7 @@
 """What was last seen in the cluster, and what follows from it. Every `put` says which keys have to be looked at."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from sys import intern
 from typing import Any, Literal
@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from gpusharing.api import names
 from gpusharing.api.node import GpuNodeStatus
 from gpusharing.api.policy import PolicyStatus
-from gpusharing.core.desired_state import Assignment, Layout, Outcome, Policy, assign, compile_policy
+from gpusharing.core.desired_state import Layout, Outcome, Policy, compile_policy
+from gpusharing.core.evaluate import evaluate, holder_of, plan_as_if_enforced
 from gpusharing.core.matching import Node, is_gpu_node, read_node
-from gpusharing.core.plan import Change, NodePlan, Situation, plan_node
-from gpusharing.core.progress import Progress, Verdict, by_allocatable, by_report, lacking
+from gpusharing.core.plan import Change, NodePlan, Situation
+from gpusharing.core.progress import Progress, Verdict
 from gpusharing.core.records import Record, read_record
 from gpusharing.core.repairs import Repairs
 from gpusharing.core.sharedconfig import NOTHING_SHARED, SharedConfig
@@ -45,6 +46,7 @@ class Cache:
         self._sync_delay = sync_delay
         self._plugin_gone_after = plugin_gone_after
         self.policies: dict[str, SeenPolicy] = {}
+        self.by_name: dict[str, Policy] = {}
         self.ranked: tuple[Policy, ...] = ()
         self.nodes: dict[str, Node] = {}
         self.reports: dict[str, GpuNodeStatus] = {}
@@ -200,53 +202,33 @@ class Cache:
         return keys
 
     def _state(self, name: str, now: float) -> NodeState:
-        node, record = self.nodes[name], self.records.get(name)
-        assignment = self.assignment(name)
-        plan = plan_node(node, assignment, record, self._situation(name))
-        owner = assignment.policy
-        verdict = Verdict(Progress.AWAITING)
-        missing: tuple[str, ...] = ()
-        if assignment.outcome is Outcome.OWNED and owner is not None and owner.rendered is not None:
-            report = self.reports.get(name)
-            missing = lacking(owner.rendered, node, report)
-            if self.layout == "per-node":
-                verdict = by_report(owner.rendered, report)
-            else:
-                verdict = self._patient(name, by_allocatable(owner.rendered, node), now)
+        record, report = self.records.get(name), self.reports.get(name)
+        state = evaluate(
+            self.nodes[name],
+            self.ranked,
+            holder=holder_of(record, self.by_name),
+            record=record,
+            report=report,
+            situation=self._situation(name),
+        )
         repairs = self.repairs.get(name, NO_REPAIRS)
-        return NodeState(
-            node=name,
-            assignment=assignment,
-            plan=plan,
-            verdict=verdict,
-            lacking=missing,
+        return replace(
+            state,
+            verdict=self._patient(name, state.verdict, now),
             contested_by=(repairs.manager or "an unnamed manager") if repairs.contested(now) else "",
             write_error=self.write_errors.get(name, ""),
         )
 
-    def assignment(self, name: str, ranked: Iterable[Policy] | None = None) -> Assignment:
-        """Return who owns the node, by these policies or by those that are there."""
-        record = self.records.get(name)
-        holder = self.policies.get(record.policy) if record is not None and record.ours else None
-        held = holder.policy if holder is not None and record is not None and _holds(holder.policy, record) else None
-        return assign(
+    def plan_as_if_enforced(self, name: str, policy: Policy) -> NodePlan | None:
+        """Return what a dry-run policy would do to the node; None = it would not own it."""
+        return plan_as_if_enforced(
             self.nodes[name],
-            self.ranked if ranked is None else ranked,
-            holder=held,
-            reports_gpus=self._reports_gpus(name),
+            self.ranked,
+            policy,
+            record=self.records.get(name),
+            report=self.reports.get(name),
+            situation=self._situation(name),
         )
-
-    def plan_as_if(self, name: str, policy: Policy) -> NodePlan | None:
-        """Return what the (dry-run) policy would do to the node if it were enforced; None = nothing of its business."""
-        node, record = self.nodes[name], self.records.get(name)
-        others = [other for other in self.ranked if other.name != policy.name]
-        ranked = sorted([*others, policy], key=lambda candidate: candidate.rank)
-        assignment = assign(node, ranked, holder=None, reports_gpus=self._reports_gpus(name))
-        holds = record is not None and _holds(policy, record)
-        winner = assignment.policy
-        if not holds and (winner is None or winner.name != policy.name) and policy.name not in assignment.matched[:1]:
-            return None
-        return plan_node(node, assignment, record, self._situation(name))
 
     def _situation(self, name: str) -> Situation:
         return Situation(
@@ -328,16 +310,12 @@ class Cache:
         self.held.discard(name)
 
     def _rank(self) -> None:
-        self.ranked = tuple(sorted((seen.policy for seen in self.policies.values()), key=lambda policy: policy.rank))
+        self.by_name = {name: seen.policy for name, seen in self.policies.items()}
+        self.ranked = tuple(sorted(self.by_name.values(), key=lambda policy: policy.rank))
 
 
 def _policies_of(state: NodeState) -> set[str]:
     return {*state.assignment.matched, *([state.owner] if state.owner else [])}
-
-
-def _holds(policy: Policy, record: Record) -> bool:
-    """Whether the record was written for this very policy, not for one deleted under the same name."""
-    return record.policy == policy.name and record.policy_uid in {"", policy.uid}
 
 
 def _status(obj: Mapping[str, Any]) -> PolicyStatus:

@@ -50,7 +50,7 @@ def kopf_settings(ours: Settings) -> kopf.OperatorSettings:
     settings.persistence.progress_storage = _NoProgress()
     settings.persistence.finalizer = f"{names.GROUP}/never-used"
     settings.watching.chunk_size = 500
-    settings.watching.server_timeout = ours.server_timeout
+    settings.watching.server_timeout = round(ours.server_timeout)  # the API server takes whole seconds only
     settings.watching.inactivity_timeout = ours.inactivity_timeout
     settings.watching.connect_timeout = 10
     if ours.node_selector:

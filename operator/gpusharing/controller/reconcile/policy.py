@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from gpusharing.api.meta import Condition
 from gpusharing.api.policy import PlanSummary, PolicyStatus
-from gpusharing.api.reasons import BY_WORD, ConditionType
+from gpusharing.api.reasons import BY_WORD, ConditionType, Reason
 from gpusharing.controller.cache import SeenPolicy
 from gpusharing.controller.context import Context
 from gpusharing.core import events
@@ -54,7 +54,7 @@ async def _plan(context: Context, policy: Policy) -> PlanSummary:
     enforced = as_enforced(policy)
     plans = []
     for index, node in enumerate(sorted(context.cache.nodes)):
-        if node in context.cache.nodes and (plan := context.cache.plan_as_if(node, enforced)) is not None:
+        if node in context.cache.nodes and (plan := context.cache.plan_as_if_enforced(node, enforced)) is not None:
             plans.append(plan)
         if index % CHUNK == CHUNK - 1:
             await asyncio.sleep(0)
@@ -100,4 +100,7 @@ _TOLD = {ConditionType.READY, ConditionType.CONFLICTED, ConditionType.DEGRADED}
 
 
 def _news(before: Condition | None, after: Condition) -> bool:
+    """Whether a condition is worth an Event: it has a new reason, and waiting for reports is none."""
+    if after.reason == Reason.AWAITING_REPORT:
+        return False
     return before is None or (before.status, before.reason) != (after.status, after.reason)
