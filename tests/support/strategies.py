@@ -5,8 +5,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gpusharing.api import names
-from gpusharing.api.policy import PolicySpec
-from gpusharing.core.checks.policy import check_spec
 
 PRODUCTS = ["NVIDIA-L4", "NVIDIA-A100-SXM4-80GB", "NVIDIA-H20-3e"]
 PROFILES = ["nvidia.com/mig-1g.10gb", "nvidia.com/mig-1g.10gb.me", "nvidia.com/mig-3g.40gb", "nvidia.com/mig-7g.80gb"]
@@ -73,8 +71,23 @@ plugins: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 
 
-def _valid(spec: dict[str, Any]) -> bool:
-    return not check_spec(PolicySpec.model_validate(spec))
+def _consistent(spec: dict[str, Any]) -> dict[str, Any]:
+    """Drop what contradicts the rest: filtering would throw most examples away."""
+    allocation, sharing = dict(spec.get("allocation", {})), spec.get("sharing")
+    if allocation.get("policy") == "spread":
+        allocation.pop("keepTogether", None)
+    elif allocation.get("keepTogether", "none") == "none":
+        allocation.pop("topology", None)
+    spec = {**spec, "allocation": allocation} if "allocation" in spec else spec
+    if sharing is None:
+        return spec
+    resources = sharing["resources"]
+    if sharing["strategy"] == "mps":
+        resources = [{"name": names.GPU_RESOURCE, "replicas": min(resource["replicas"], 48)} for resource in resources]
+        return {**spec, "migStrategy": "none", "sharing": {**sharing, "resources": resources[:1]}}
+    if any(resource["name"] != names.GPU_RESOURCE for resource in resources):
+        return {**spec, "migStrategy": "mixed"}
+    return spec
 
 
 specs: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
@@ -88,5 +101,5 @@ specs: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "adoptManual": st.booleans(),
         "plugin": plugins,
     },
-).filter(_valid)
+).map(_consistent)
 """Specs that the API server takes, as users write them."""
