@@ -117,47 +117,49 @@ class PolicyBuilder:
     number: int = 1
     created: datetime | None = field(default_factory=lambda: ago(days=1))
 
-    def _with(self, **fields: Any) -> Self:
+    def with_spec(self, **fields: Any) -> Self:
         return replace(self, spec={**self.spec, **fields})
 
     def selecting(self, labels: dict[str, str]) -> Self:
         """`matchLabels`."""
-        return self._with(nodeSelector={**self.spec["nodeSelector"], "matchLabels": labels})
+        return self.with_spec(nodeSelector={**self.spec["nodeSelector"], "matchLabels": labels})
 
     def where(self, key: str, operator: str, *values: str) -> Self:
         """One more term of `matchExpressions`."""
         selector = self.spec["nodeSelector"]
         term = {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
-        return self._with(nodeSelector={**selector, "matchExpressions": [*selector.get("matchExpressions", []), term]})
+        return self.with_spec(
+            nodeSelector={**selector, "matchExpressions": [*selector.get("matchExpressions", []), term]}
+        )
 
     def priority(self, priority: int) -> Self:
-        return self._with(priority=priority)
+        return self.with_spec(priority=priority)
 
     def dry_run(self) -> Self:
-        return self._with(mode="dry-run")
+        return self.with_spec(mode="dry-run")
 
     def mig(self, strategy: str) -> Self:
-        return self._with(migStrategy=strategy)
+        return self.with_spec(migStrategy=strategy)
 
     def allocating(self, policy: str = "distributed", **fields: str) -> Self:
         """`allocating("packed", keepTogether="preferred")`."""
-        return self._with(allocation={"policy": policy, **fields})
+        return self.with_spec(allocation={"policy": policy, **fields})
 
     def sharing(self, replicas: int | dict[str, int] = 4, strategy: str = "time-slicing", **fields: bool) -> Self:
         """`sharing(4)`, or a dict from resource to replicas."""
         listed = replicas if isinstance(replicas, dict) else {names.GPU_RESOURCE: replicas}
         resources = [{"name": name, "replicas": count} for name, count in listed.items()]
-        return self._with(sharing={"strategy": strategy, "resources": resources, **fields})
+        return self.with_spec(sharing={"strategy": strategy, "resources": resources, **fields})
 
     def adopting(self) -> Self:
-        return self._with(adoptManual=True)
+        return self.with_spec(adoptManual=True)
 
     def plugin(self, **flags: Any) -> Self:
-        return self._with(plugin=flags)
+        return self.with_spec(plugin=flags)
 
     def invalid(self) -> Self:
         """A spec that the API server would have refused."""
-        return self._with(sharing={"strategy": "time-slicing", "resources": [{"name": "gpu", "replicas": 1}]})
+        return self.with_spec(sharing={"strategy": "time-slicing", "resources": [{"name": "gpu", "replicas": 1}]})
 
     def born(self, created: datetime | None) -> Self:
         return replace(self, created=created)
