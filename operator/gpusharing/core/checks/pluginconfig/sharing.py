@@ -1,4 +1,4 @@
-"""`sharing` of a plugin config: what NVIDIA's plugin dies on, drops or silently changes (contract 1.3, 1.4, 1.7, 11)."""
+"""`sharing` of a plugin config: what NVIDIA's plugin dies on, drops or changes in silence (contract 1.3, 1.7, 11)."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -32,11 +32,6 @@ def wrong_sharing(sharing: Any, path: str, mig_strategy: str) -> Iterator[Proble
         yield from _strategy(sharing[slicing], f"{path}.{slicing}", mig_strategy, mps=False)
     if sharing.get(mps) is not None:
         yield from _strategy(sharing[mps], f"{path}.{mps}", mig_strategy, mps=True)
-
-
-def uses_mps(sharing: Any) -> bool:
-    """Whether the config asks for MPS."""
-    return isinstance(sharing, Mapping) and sharing.get(written(sharing, "mps")) is not None
 
 
 def _strategy(data: Any, path: str, mig_strategy: str, *, mps: bool) -> Iterator[Problem]:
@@ -174,7 +169,9 @@ def _is_device(item: Any) -> bool:
         return True
     gpu = item.removeprefix("MIG-").split("/")
     if item.startswith("MIG-") and len(gpu) == 3:
-        return gpu[0].startswith("GPU-") and _is_uuid(gpu[0][4:]) and all(re.fullmatch("[0-9]+", part) for part in gpu[1:])
+        return (
+            gpu[0].startswith("GPU-") and _is_uuid(gpu[0][4:]) and all(re.fullmatch("[0-9]+", part) for part in gpu[1:])
+        )
     return item[:4] in {"GPU-", "MIG-"} and _is_uuid(item[4:])
 
 

@@ -15,7 +15,7 @@ from gpusharing.core.checks.pluginconfig.resourcenames import check_name
 
 Rule = Callable[[str, Any], Iterator[Problem]]
 # Go's time.ParseDuration.
-_DURATION = re.compile(r"[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)")  # noqa: RUF001
+_DURATION = re.compile(r"[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)")
 
 
 def kind_of(value: Any) -> str:
@@ -45,7 +45,9 @@ def _section(data: Any, model: type[BaseModel], path: str, place: str) -> Iterat
     if data is None:
         return
     if not isinstance(data, Mapping):
-        yield Problem(path, f"{kind_of(data)} where a mapping is expected", f"known here: {', '.join(known_keys(model))}")
+        yield Problem(
+            path, f"{kind_of(data)} where a mapping is expected", f"known here: {', '.join(known_keys(model))}"
+        )
         return
     for key, value in data.items():
         if not (name := meant(model, key)):
@@ -137,7 +139,7 @@ def _sleep_interval(path: str, value: Any) -> Iterator[Problem]:
 
 
 def _channel_ids(path: str, value: Any) -> Iterator[Problem]:
-    if value is not None and value not in ([], [0], [None]) or value == [False]:
+    if (value is not None and value not in ([], [0], [None])) or value == [False]:
         yield Problem(path, f"{quoted(value)} is refused, the plugin exits", "only [] and [0] are accepted")
 
 
