@@ -8,6 +8,8 @@ from tests.support.cluster.api import Api
 from tests.support.cluster.cleaning import remove_leftovers
 from tests.support.cluster.local import LocalCluster
 
+pytest_plugins = ["tests.support.fixtures"]
+
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:

@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 TENTH = {
     "resync": "48s",
     "status-pace": "0.2s",
-    "lease-duration": "1.5s",
-    "lease-deadline": "1s",
-    "lease-period": "0.2s",
+    "lease-duration": "5s",
+    "lease-deadline": "4s",
+    "lease-period": "0.5s",
     "request-timeout": "3s",
     "server-timeout": "5s",
     "inactivity-timeout": "6s",

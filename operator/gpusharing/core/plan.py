@@ -146,7 +146,9 @@ def _kind(node: Node, held: Record | None, wanted: Record, situation: Situation)
             return Change.ADD
         return Change.REPAIR if label == wanted.config else Change.CHANGE
     if held.config != wanted.config or held.policy_uid != wanted.policy_uid:
-        return Change.CHANGE
+        # Where the label is as we assigned it, the record alone was changed, and not by us.
+        harmed = held.config != wanted.config and situation.settled == label == wanted.config
+        return Change.REPAIR if harmed else Change.CHANGE
     if label != wanted.config:
         # A label that is still ours, or at the former value, is a pass that was cut short or waits for the readers (a
         # foreign edit takes the ownership with it); an absent one too, unless it was there.

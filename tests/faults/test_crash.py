@@ -1,0 +1,63 @@
+"""The controller is ended at every write of a pass; the next one always arrives at the same end."""
+
+import signal
+from typing import Any
+
+import pytest
+from tests.support.controller import Controller
+from tests.support.eventually import eventually
+from tests.support.faultproxy import FaultProxy
+from tests.support.fleet import Fleet, sharing
+
+from gpusharing.api import names
+
+# A short lease, so that the next process need not wait for the dead one's.
+SHORT = {"lease_duration": "1s", "lease_deadline": "0.9s", "lease_period": "0.2s"}
+
+
+@pytest.mark.parametrize("number", range(1, 8))
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM"])
+def test_a_controller_ended_after_any_write_is_carried_on_by_the_next(fleet: Fleet, number: int, how: str) -> None:
+    nodes = fleet.nodes("gpu-a", "gpu-b")
+    with FaultProxy(fleet.cluster) as proxy:
+        through = proxy.kubeconfig_for("gpu-sharing-operator", names.NAMESPACE)
+        controller = Controller(through, **SHORT)
+
+        def end(_: Any) -> None:
+            assert controller.process is not None
+            controller.process.send_signal(getattr(signal, how))
+
+        proxy.after_write(number, end, path=r".*/(nodes|configmaps|gpusharingpolicies)/.+")
+        fleet.policy("pack")
+        controller.start()
+        try:
+
+            def ended() -> None:
+                assert not controller.running
+
+            eventually(ended, what=f"the controller ends after write {number}")
+        finally:
+            if controller.running:
+                controller.kill()
+        with Controller(through, **SHORT):
+            fleet.settles("pack", nodes)
+            fleet.edit("pack", sharing=sharing(8))
+            fleet.settles("pack", nodes)
+            fleet.drop("pack")
+            fleet.released(nodes)
+    assert fleet.records() == []
+
+
+def test_a_controller_killed_during_a_release_is_carried_on_by_the_next(fleet: Fleet) -> None:
+    nodes = fleet.nodes("gpu-a", "gpu-b")
+    with FaultProxy(fleet.cluster) as proxy:
+        through = proxy.kubeconfig_for("gpu-sharing-operator", names.NAMESPACE)
+        with Controller(through, **SHORT) as controller:
+            fleet.policy("pack")
+            fleet.settles("pack", nodes)
+            proxy.after_write(1, lambda _: controller.process.kill(), path=r"/api/v1/nodes/.+")  # type: ignore[union-attr]
+            fleet.drop("pack")
+            assert controller.process is not None
+            controller.process.wait(timeout=60)
+        with Controller(through, **SHORT):
+            fleet.released(nodes)
