@@ -58,8 +58,9 @@ def plan_as_if_enforced(
     `policy` is the enforced copy (`as_enforced`); `ranked` may hold the original, which is left out.
     """
     candidates = sorted([*(other for other in ranked if other.name != policy.name), policy], key=lambda p: p.rank)
-    assignment = assign(node, candidates, holder=None, reports_gpus=report is not None and bool(report.gpus))
-    mine = assignment.policy is policy or policy.name in assignment.matched[:1]
-    if not mine and not holds(policy, record):
+    other = next((other for other in candidates if other is not policy and holds(other, record)), None)
+    assignment = assign(node, candidates, holder=other, reports_gpus=report is not None and bool(report.gpus))
+    first = next((rival for rival in candidates if rival.enforced and rival.name in assignment.matched), None)
+    if first is not policy and not holds(policy, record):
         return None
     return plan_node(node, assignment, record, situation)
