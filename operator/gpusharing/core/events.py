@@ -100,7 +100,8 @@ def condition_changed(policy: str, uid: str, status: str, reason: Reason, messag
 def assigned(policy: str, uid: str, config: str, count: int) -> Event:
     """One summary of a pass, on the policy."""
     nodes = "1 node" if count == 1 else f"{count} nodes"
-    return Event("GpuSharingPolicy", policy, uid, "Normal", Reason.ASSIGNED, f"config {config} is written to {nodes}")
+    message = f"config {config} is written to {nodes}"[:MESSAGE_MAX]
+    return Event("GpuSharingPolicy", policy, uid, "Normal", Reason.ASSIGNED, message)
 
 
 _GOOD = {
