@@ -119,14 +119,16 @@ class Fleet:
         """Wait until the policy's config is on these nodes, label and record. Returns its name."""
 
         def check() -> str:
-            config = self.config(policy)
-            assert config, f"{policy} has no config yet: {self.status(policy)}"
+            obj = self.api.get(POLICIES, policy)
+            status = obj.get("status", {})
+            assert status.get("observedGeneration") == obj["metadata"]["generation"], status
+            config = str(status["configName"])
             for node in nodes:
                 assert self.label(node) == config, (node, self.label(node), config)
                 record = self.record(node)
                 assert record is not None
                 assert record["metadata"]["annotations"][names.CONFIG_ANNOTATION] == config
-            assert self.counts(policy)["updated"] >= len(nodes), self.status(policy)
+            assert status["nodes"]["updated"] >= len(nodes), status
             return config
 
         return eventually(check, what=f"{policy} is written to {nodes}")

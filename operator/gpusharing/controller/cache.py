@@ -65,6 +65,7 @@ class Cache:
         # kind → name → resourceVersion; kind → version of its last list
         self._versions: dict[Kind, dict[str, int]] = {kind: {} for kind in KINDS}
         self._listed: dict[Kind, int] = dict.fromkeys(KINDS, 0)
+        self._buried: dict[Kind, set[str]] = {kind: set() for kind in KINDS}
 
     # --- what was seen
 
@@ -74,7 +75,13 @@ class Cache:
         if version and version < versions.get(metadata["name"], 0):
             return False
         versions[metadata["name"]] = version
+        self._buried[kind].discard(metadata["name"])
         return True
+
+    def bury(self, kind: Kind, metadata: Mapping[str, Any]) -> None:
+        """Note a deletion, so that an answer to a write which it overtook does not bring the object back to life."""
+        if self.is_news(kind, metadata):
+            self._buried[kind].add(metadata["name"])
 
     def start_list(self, kind: Kind, version: int) -> None:
         """Note that a list begins. One older than the last is of an etcd that was set back: then all of it is news."""
@@ -84,10 +91,15 @@ class Cache:
 
     def missing(self, kind: Kind, listed: set[str]) -> list[str]:
         """Return what a complete list no longer has, but for objects that are newer than the list."""
-        versions = self._versions[kind]
-        gone = [name for name, version in versions.items() if name not in listed and version <= self._listed[kind]]
+        versions, buried, at = self._versions[kind], self._buried[kind], self._listed[kind]
+        gone = [name for name, version in versions.items() if name not in listed and version <= at]
         for name in gone:
-            del versions[name]
+            if name in buried:  # for one list already: nothing older can still be under way
+                buried.discard(name)
+                del versions[name]
+            else:
+                buried.add(name)
+                versions[name] = at
         return gone
 
     def put_policy(self, obj: Mapping[str, Any]) -> set[Key]:
@@ -180,7 +192,12 @@ class Cache:
         if (self.shared, self.shared.exists, self.shared.ours) == (shared, shared.exists, shared.ours):
             return set()
         self.shared = shared
-        return {SHARED_KEY} | {("node", name) for name, state in self.states.items() if state.plan.wait is not None}
+        waiting = {
+            name
+            for name, state in self.states.items()
+            if state.plan.wait is not None or state.plan.change is Change.REFUSED
+        }
+        return {SHARED_KEY} | {("node", name) for name in waiting}
 
     # --- what follows
 
@@ -197,7 +214,8 @@ class Cache:
         self.states[name] = after
         concerned = self._move_member(name, before, after)
         keys: set[Key] = {("policy", policy) for policy in concerned if policy in self.policies}
-        if self.layout == "shared" and (before is None or before.plan.after != after.plan.after):
+        used = (before.plan.before, before.plan.after) if before is not None else ()
+        if self.layout == "shared" and used != (after.plan.before, after.plan.after):
             keys.add(SHARED_KEY)
         return keys
 

@@ -118,7 +118,7 @@ def _own(node: Node, assignment: Assignment, record: Record | None, situation: S
     assert policy.spec is not None, "an owner has a spec: this is a bug, please report it"
     assert policy.rendered is not None, "an owner has a config: this is a bug, please report it"
     label, want = node.config_label, policy.rendered.name
-    if record is not None and not record.ours:
+    if not situation.shared.ours or (record is not None and not record.ours):
         return NodePlan(node.name, Change.REFUSED, label, label)
     held = record if record is not None and record.node_uid in {"", node.uid} else None
     manual = bool(label) and held is None and not node.label_is_ours

@@ -269,7 +269,7 @@ def _degraded(policy: Policy, counted: Tally, layout: Layout) -> list[tuple[Reas
     """Return everything that works less well than it should, worst first."""
     sentences = {
         Reason.WRITE_FAILED: "The API server refused a write",
-        Reason.FOREIGN_CONFIGMAP: "A ConfigMap of the record's name exists and is not ours",
+        Reason.FOREIGN_CONFIGMAP: "A ConfigMap of the name that we need exists and is not ours",
         Reason.LABEL_CONTESTED: "Something else keeps changing the config label",
         Reason.CONFIG_REFUSED: "The plugin refused the config",
         Reason.CAPACITY_MISMATCH: "The kubelet confirms another number of devices than the config implies",
