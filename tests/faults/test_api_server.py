@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 from tests.support.cluster import ControlPlane
-from tests.support.cluster.api import CRDS, GPU_NODES, NODES, POLICIES
+from tests.support.cluster.api import CRDS, GPU_NODES, NODES, POLICIES, Api
 from tests.support.controller import Controller
 from tests.support.eventually import eventually
 from tests.support.faultproxy import FaultProxy
@@ -166,6 +167,59 @@ def test_the_api_server_gone_and_back_changes_nothing_and_work_goes_on(
         fleet.edit("pack", sharing=sharing(8))
         assert fleet.settles("pack", nodes) != config
         assert controller.running
+
+
+def test_an_outage_longer_than_the_lease_ends_the_leader_and_the_next_one_goes_on(
+    fleet: Fleet, control_plane: ControlPlane, account: Path
+) -> None:
+    nodes = fleet.nodes("gpu-a")
+    short = {"lease_duration": "1.5s", "lease_deadline": "1s", "lease_period": "0.2s"}
+    controller = Controller(account).start()
+    controller.wait_leading()
+    fleet.policy("pack")
+    config = fleet.settles("pack", nodes)
+    control_plane.stop_api()
+    assert controller.process is not None
+    assert controller.process.wait(timeout=60) == 1  # the pod's restart policy brings the next one
+    following = Controller(account, **short).start()
+    try:
+
+        def waits() -> None:
+            assert following.logged("waiting for the API server")
+
+        eventually(waits, what="the next one waits for the API server")
+        control_plane.start_api()
+        following.wait_leading()
+        assert fleet.label("gpu-a") == config
+        fleet.edit("pack", sharing=sharing(8))
+        fleet.settles("pack", nodes)
+    finally:
+        following.stop()
+
+
+def test_a_storm_of_foreign_writes_on_the_node_does_not_keep_us_from_ours(fleet: Fleet, account: Path) -> None:
+    fleet.node("gpu-a")
+    calm = Event()
+
+    def storm() -> None:
+        with Api(fleet.cluster.kubeconfig) as api:
+            number = 0
+            while not calm.is_set():
+                number += 1
+                api.patch(NODES, "gpu-a", {"metadata": {"annotations": {"example.com/beat": str(number)}}})
+
+    writer = Thread(target=storm)
+    writer.start()
+    try:
+        with Controller(account) as controller:
+            fleet.policy("pack")
+            fleet.settles("pack", ["gpu-a"])
+            fleet.edit("pack", sharing=sharing(8))
+            fleet.settles("pack", ["gpu-a"])
+            assert len(controller.logged("node written", node="gpu-a")) == 2
+    finally:
+        calm.set()
+        writer.join()
 
 
 def test_a_crd_missing_at_start_is_waited_for(fleet: Fleet, account: Path) -> None:
