@@ -12,7 +12,6 @@ from datetime import timedelta
 
 import kopf
 
-from gpusharing.api.reasons import Reason
 from gpusharing.controller.cache import Cache, Key
 from gpusharing.controller.context import Context
 from gpusharing.controller.health import Health
@@ -113,8 +112,6 @@ async def _get_ready(context: Context) -> None:
             break
         except ApiError as error:
             log.warning("waiting for the API server", error=error.message, hint=error.hint)
-            if error.reason is Reason.INVALID_INPUT:
-                raise
             await asyncio.sleep(1)
     await context.guard.acquire()
 

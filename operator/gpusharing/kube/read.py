@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpusharing.api import names
-from gpusharing.core.errors import ApiError
+from gpusharing.core.errors import ApiError, InvalidInput
 from gpusharing.kube import paths
 from gpusharing.kube.client import Client, JsonObject, metadata_only
 
@@ -12,11 +12,11 @@ MINIMUM = (1, 30)
 
 
 async def read_version(client: Client) -> str:
-    """Return the server's version. Raises ApiError for one older than 1.30, which has no admission fence."""
+    """Return the server's version. Raises InvalidInput for one older than 1.30, which has no admission fence."""
     version = await client.get(paths.VERSION)
     major, minor = (int("".join(filter(str.isdigit, version.get(part, "0"))) or 0) for part in ("major", "minor"))
     if (major, minor) < MINIMUM:
-        raise ApiError(
+        raise InvalidInput(
             f"the API server is Kubernetes {version.get('gitVersion')}; 1.30 or newer is needed",
             hint="older servers have no ValidatingAdmissionPolicy v1, which fences what we may write on nodes",
         )
