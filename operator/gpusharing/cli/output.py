@@ -3,10 +3,12 @@
 Colour and Rich only on a terminal that wants them (no pipe, no `NO_COLOR`, no `TERM=dumb`); never the only carrier.
 """
 
+import contextlib
 import json
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TextIO
 
@@ -18,6 +20,7 @@ FormatOption = Annotated[
 ]
 
 GAP = "   "
+NARROW_GAP = "  "  # where the wider one does not fit
 # A word that is a whole cell, or leads a line, and the colour that goes with it.
 COLOURS = {
     "True": "green",
@@ -26,41 +29,71 @@ COLOURS = {
     "error": "bold red",
     "warning": "yellow",
     "hint": "cyan",
+    "add": "green",
+    "change": "yellow",
+    "repair": "yellow",
+    "release": "red",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; `wide` ones are shown with `-o wide` only."""
+    """A column of a table; `wide` ones are shown with `-o wide` only.
+
+    Where a terminal is too narrow, `below` ones go to a line of their own below each row.
+    """
 
     title: str
     wide: bool = False
+    below: bool = False
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, wide: bool = False) -> None:
-    """Print rows as kubectl does: on a terminal folded to its width, elsewhere never cut."""
+    """Print rows as kubectl does, never cut."""
     shown = [index for index, column in enumerate(columns) if wide or not column.wide]
     titles = [columns[index].title for index in shown]
     cells = [[printable(row[index]) for index in shown] for row in rows]
-    if colourful(sys.stdout):
-        _print_rich_table(titles, cells)
-        return
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    for row in (titles, *cells):
-        print(GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    gap = next((gap for gap in (GAP, NARROW_GAP) if _total(widths, gap) <= _width(sys.stdout)), "")
+    inline = [place for place, index in enumerate(shown) if gap or not columns[index].below]
+    below = [place for place in range(len(shown)) if place not in inline]
+    with _lines_to(sys.stdout, gap or GAP) as put:
+        put([(titles[place].ljust(widths[place]), "bold") for place in inline])
+        for row in cells:
+            put([(row[place].ljust(widths[place]), COLOURS.get(row[place], "")) for place in inline])
+            if said := [(f"{titles[place].lower()}: {row[place]}", "") for place in below if row[place]]:
+                put([("", ""), *said])
 
 
-def _print_rich_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def _total(widths: Sequence[int], gap: str) -> int:
+    return sum(widths) + len(gap) * (len(widths) - 1)
+
+
+Cells = Sequence[tuple[str, str]]
+
+
+@contextlib.contextmanager
+def _lines_to(stream: TextIO, gap: str = GAP) -> Iterator[Callable[[Cells], None]]:
+    """Give a function that prints one line of cells, each with its style."""
+    if not colourful(stream):
+        yield lambda cells: print(gap.join(text for text, _ in cells).rstrip(), file=stream)
+        return
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), header_style="bold")
-    for title in titles:
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
-    Console(file=sys.stdout, highlight=False).print(table)
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+
+    def put(cells: Cells) -> None:
+        line = Text(gap).join(Text(text, style=style) for text, style in cells)
+        line.rstrip()
+        console.print(line)
+
+    yield put
+
+
+def _width(stream: TextIO) -> int:
+    """Return how many columns the stream has; a pipe has no end."""
+    return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
 
 
 def print_data(value: Any, form: Literal["json", "yaml"]) -> None:
@@ -68,9 +101,28 @@ def print_data(value: Any, form: Literal["json", "yaml"]) -> None:
     if form == "json":
         print(json.dumps(value, indent=2))
         return
+    print(yaml_text(value), end="")
+
+
+def yaml_text(value: Any) -> str:
+    """Return plain data as YAML."""
     import yaml
 
-    print(yaml.safe_dump(value, sort_keys=False, width=120), end="")
+    text: str = yaml.safe_dump(value, sort_keys=False, width=120, allow_unicode=True)
+    return text
+
+
+def print_fields(fields: Iterable[tuple[str, str]]) -> None:
+    """Print `Title:   value` lines, aligned, as `kubectl describe` does."""
+    fields = list(fields)
+    width = max(len(title) for title, _ in fields) + 1
+    for title, value in fields:
+        print_line(f"{f'{title}:'.ljust(width)}{GAP}{value}")
+
+
+def short_model(product: str) -> str:
+    """Return a GPU's product label for a table; that it is NVIDIA's goes without saying."""
+    return product.removeprefix("NVIDIA-") or "-"
 
 
 def print_names(prefix: str, names: Iterable[str]) -> None:
@@ -90,13 +142,8 @@ def say(text: str, *, style: str = "") -> None:
 
 
 def _print_styled(text: str, style: str, stream: TextIO) -> None:
-    if not style or not colourful(stream):
-        print(printable(text), file=stream)
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    Console(file=stream, highlight=False, soft_wrap=True).print(Text(printable(text), style=style))
+    with _lines_to(stream) as put:
+        put([(printable(text), style)])
 
 
 def colourful(stream: TextIO) -> bool:
