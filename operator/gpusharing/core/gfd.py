@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gpusharing.api import names
 
@@ -14,6 +15,7 @@ _MIG_RESOURCE = re.compile(rf"nvidia\.com/mig-(?P<profile>{_PROFILE})(?:\.shared
 _STRATEGIES = {"none", "time-slicing", "mps"}
 
 
+@lru_cache(maxsize=4096)  # asked for every node and policy; a cluster has a few dozen products
 def model_of(product: str) -> str:
     """Return the product label without what sharing and MIG add to it: `-MIG-<profile>` and `-SHARED`."""
     return product[: _SUFFIXES.search(product).start()]  # type: ignore[union-attr]  # the pattern matches everywhere

@@ -118,12 +118,12 @@ class Term:
         """Whether the labels satisfy the term; the product is compared raw and without suffixes."""
         value = labels.get(self.key)
         match self.operator:
+            case "In":
+                return value is not None and self._lists(value)
             case "Exists":
                 return value is not None
             case "DoesNotExist":
                 return value is None
-            case "In":
-                return value is not None and self._lists(value)
             case _:  # NotIn holds for an absent label too, as in Kubernetes
                 return value is None or not self._lists(value)
 
@@ -163,7 +163,11 @@ class Selector:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether all terms hold."""
-        return all(term.holds(labels) for term in self.terms)
+        # a loop, as this is asked for every node and policy, and a generator costs as much as the answer
+        for term in self.terms:  # noqa: SIM110
+            if not term.holds(labels):
+                return False
+        return True
 
     def failing(self, labels: Mapping[str, str]) -> tuple[Term, ...]:
         """Return the terms that do not hold."""
