@@ -289,15 +289,19 @@ class Cache:
         return report is not None and bool(report.gpus)
 
     def _affected(self, name: str, policy: Policy | None) -> set[Key]:
-        """Return the nodes that the policy's former or present selector names, or that it holds, and their policies."""
+        """Return the nodes that the policy's former or present selector names, or that it holds.
+
+        Only those that were decided about before: a node without a state has its own key under way.
+        """
         nodes = set(self.members.get(name, ()))
-        nodes |= {node for node, record in self.records.items() if record.policy == name}
+        nodes |= {node for node in self.states if (record := self.records.get(node)) and record.policy == name}
         if policy is not None and policy.selector is not None:
             nodes |= {
-                node.name
-                for node in self.nodes.values()
-                if policy.selector.matches(node.labels)
-                and is_gpu_node(node, reports_gpus=self._reports_gpus(node.name))
+                name
+                for name in self.states
+                if (node := self.nodes.get(name)) is not None
+                and policy.selector.matches(node.labels)
+                and is_gpu_node(node, reports_gpus=self._reports_gpus(name))
             }
         return {("node", node) for node in nodes}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpusharing.api import names
 from gpusharing.controller.cache import SHARED_KEY, Cache, Key, Kind, is_record
 from gpusharing.controller.context import Context
+from gpusharing.controller.turns import in_turns
 from gpusharing.core.errors import ApiError
 from gpusharing.core.plan import Change
 from gpusharing.core.sharedconfig import read_shared
@@ -17,7 +18,6 @@ from gpusharing.kube.read import read_shared_object
 from gpusharing.observability.logs import logger
 
 log = logger(__name__)
-CHUNK = 200
 
 
 @dataclass(slots=True)
@@ -53,9 +53,10 @@ async def _list_all(context: Context, found: set[Key]) -> None:
     metadata = cache.layout == "per-node"
     records = client.pages(paths.configmaps(settings.namespace))
     seen = await _take(cache, "record", records, found, lambda obj: is_record(obj, shared), cache.put_record)
+    nodes_of = {record.name: record.node for record in cache.records.values()}
     for name in cache.missing("record", seen):
-        for record in [record for record in cache.records.values() if record.name == name]:
-            found |= cache.drop_record(record.node)
+        if (node := nodes_of.get(name)) is not None:
+            found |= cache.drop_record(node)
     if shared:
         found |= cache.put_shared(read_shared(await read_shared_object(client, shared)))
     seen = await _take(cache, "report", client.pages(paths.GPU_NODES), found, _every, cache.put_report)
@@ -103,25 +104,18 @@ async def _take(
     async for page in pages:
         if not seen:
             cache.start_list(kind, page.version)
-        for index, item in enumerate(page.items):
+        async for item in in_turns(page.items):
             if wanted(item):
                 seen.add(item["metadata"]["name"])
                 found |= put(item)
-            await _breathe(index)
     return seen
-
-
-async def _breathe(index: int) -> None:
-    """Let others run: a list of 10,000 nodes is long."""
-    if index % CHUNK == CHUNK - 1:
-        await asyncio.sleep(0)
 
 
 async def evaluate_all(context: Context, keys: set[Key]) -> set[Key]:
     """Decide about many nodes at once, without writing; returns the keys that still need a worker."""
     cache = context.cache
     rest: set[Key] = set()
-    for index, key in enumerate(sorted(keys)):
+    async for key in in_turns(sorted(keys)):
         kind, name = key
         if kind != "node" or name not in cache.nodes:
             rest.add(key)
@@ -130,7 +124,6 @@ async def evaluate_all(context: Context, keys: set[Key]) -> set[Key]:
         plan = cache.states[name].plan
         if plan.actions or plan.wait is not None or plan.change is Change.MANUAL:
             rest.add(key)
-        await _breathe(index)
     return rest
 
 

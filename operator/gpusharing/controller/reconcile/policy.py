@@ -1,6 +1,5 @@
 """Key `("policy", name)`: the policy's status, and the Events of its conditions."""
 
-import asyncio
 from datetime import UTC, datetime
 
 from gpusharing.api.meta import Condition
@@ -8,6 +7,7 @@ from gpusharing.api.policy import PlanSummary, PolicyStatus
 from gpusharing.api.reasons import BY_WORD, ConditionType, Reason
 from gpusharing.controller.cache import SeenPolicy
 from gpusharing.controller.context import Context
+from gpusharing.controller.turns import in_turns
 from gpusharing.core import events
 from gpusharing.core.desired_state import Policy, as_enforced
 from gpusharing.core.errors import ApiError
@@ -16,7 +16,6 @@ from gpusharing.kube.apply import apply_status
 from gpusharing.observability.logs import logger
 
 log = logger(__name__)
-CHUNK = 1000
 
 
 async def reconcile_policy(context: Context, name: str) -> None:
@@ -42,22 +41,19 @@ async def reconcile_policy(context: Context, name: str) -> None:
 
 async def _count(context: Context, name: str) -> Tally:
     counted = Tally(name)
-    for index, state in enumerate(list(context.cache.states_of(name))):
+    async for state in in_turns(list(context.cache.states_of(name))):
         counted.add(state)
-        if index % CHUNK == CHUNK - 1:
-            await asyncio.sleep(0)
     return counted
 
 
 async def _plan(context: Context, policy: Policy) -> PlanSummary:
     """Plan a dry-run policy as if it were enforced."""
     enforced = as_enforced(policy)
-    plans = []
-    for index, node in enumerate(sorted(context.cache.nodes)):
-        if node in context.cache.nodes and (plan := context.cache.plan_as_if_enforced(node, enforced)) is not None:
-            plans.append(plan)
-        if index % CHUNK == CHUNK - 1:
-            await asyncio.sleep(0)
+    plans = [
+        plan
+        async for node in in_turns(sorted(context.cache.nodes))
+        if node in context.cache.nodes and (plan := context.cache.plan_as_if_enforced(node, enforced)) is not None
+    ]
     return plan_summary(plans)
 
 
