@@ -44,11 +44,12 @@ class Context:
         async with self.pace:
             if not self.guard.held:
                 raise NotLeading
+            started = self.clock()
             try:
                 answer = await request()
             except ApiError as error:
                 if error.status in {0, 429, 503, 504}:
                     self.pace.overloaded()
                 raise
-            self.pace.succeeded()
+            self.pace.succeeded(self.clock() - started)
             return answer

@@ -1,10 +1,15 @@
-"""How many writes may be under way at once: halved when the API server is overloaded, one more after a good window."""
+"""How many writes may be under way at once: as many as the API server can take without making anybody wait.
+
+Halved when it says that it is overloaded; a quarter less when it answers slowly, for then more writes only lengthen its
+queue, in which everybody waits, our own lease included; one more after a good window.
+"""
 
 import asyncio
 from collections import deque
 from types import TracebackType
 
 START = 16
+SLOW_SECONDS = 0.5
 
 
 class Pace:
@@ -14,7 +19,7 @@ class Pace:
         self._most = most
         self.limit = min(start, most)
         self._under_way = 0
-        self._good = 0
+        self._good = self._slow = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def __aenter__(self) -> None:
@@ -37,16 +42,24 @@ class Pace:
         self._under_way -= 1
         self._wake()
 
-    def succeeded(self) -> None:
-        """Count a success; a whole window of them allows one more."""
+    def succeeded(self, seconds: float = 0.0) -> None:
+        """Count a success and how long it took; a whole window of them changes the limit."""
         self._good += 1
-        if self._good >= self.limit and self.limit < self._most:
-            self.limit, self._good = self.limit + 1, 0
+        self._slow += seconds > SLOW_SECONDS
+        if self._good < self.limit:
+            return
+        crowded = self._slow * 2 > self._good
+        self._good = self._slow = 0
+        if crowded:
+            self.limit = max(1, self.limit * 3 // 4)
+        elif self.limit < self._most:
+            self.limit += 1
             self._wake()
 
     def overloaded(self) -> None:
         """Halve the limit: 429, 503 or a time-out."""
-        self.limit, self._good = max(1, self.limit // 2), 0
+        self.limit = max(1, self.limit // 2)
+        self._good = self._slow = 0
 
     def _wake(self) -> None:
         while self._waiting and self._under_way < self.limit:

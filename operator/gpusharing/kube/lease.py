@@ -1,7 +1,8 @@
 """Leader guard on one Lease. Whoever holds it writes; losing it ends the process.
 
-Rules: an attempt is GET, then create or replace with the resourceVersion, under one deadline; any exception means
-"not renewed"; another holder's expiry is judged by our own monotonic clock since its record last changed.
+Rules: an attempt is GET, then create or replace with the resourceVersion, within half the deadline (a busy API server
+takes seconds); any exception means "not renewed"; another holder's expiry is judged by our own monotonic clock since
+its record last changed.
 """
 
 import asyncio
@@ -55,7 +56,12 @@ class LeaseGuard:
     @property
     def held(self) -> bool:
         """Whether we may write right now; asked before every write."""
-        return not self.lost.is_set() and self._clock() - self._renewed_at < self._times.deadline
+        return not self.lost.is_set() and self._left > 0
+
+    @property
+    def _left(self) -> float:
+        """Return the seconds until we give up."""
+        return self._renewed_at + self._times.deadline - self._clock()
 
     async def acquire(self) -> None:
         """Wait until the lease is ours."""
@@ -65,8 +71,9 @@ class LeaseGuard:
     async def hold(self) -> None:
         """Renew until it fails for longer than the deadline; then `lost` is set."""
         while self.held:
-            await asyncio.sleep(self._times.period)
-            await self._attempt()
+            await asyncio.sleep(min(self._times.period, self._left))
+            if self.held:
+                await self._attempt()
         self.lost.set()
 
     async def release(self) -> None:
@@ -108,15 +115,15 @@ class LeaseGuard:
                     return  # others wait for the expiry instead
 
     async def _attempt(self) -> bool:
-        started = self._clock()
+        started, patience = self._clock(), self._times.deadline / 2
         try:
-            async with asyncio.timeout(self._times.period):
+            async with asyncio.timeout(min(patience, self._left) if self.held else patience):
                 lease = await self._get()
                 if lease is not None and not self._may_take(lease):
                     return False
                 await self._put(lease, self._identity, self._times.duration)
         except (ApiError, TimeoutError) as error:
-            self._on_wait(f"the lease could not be written: {error}")
+            self._on_wait(f"the lease could not be written: {str(error) or 'no answer in time'}")
             return False
         self._renewed_at = started
         return True
