@@ -24,8 +24,7 @@ def test_a_controller_ended_after_any_write_is_carried_on_by_the_next(fleet: Fle
         controller = Controller(through, **SHORT)
 
         def end(_: Any) -> None:
-            assert controller.process is not None
-            controller.process.send_signal(getattr(signal, how))
+            controller.send(getattr(signal, how))
 
         proxy.after_write(number, end, path=r".*/(nodes|configmaps|gpusharingpolicies)/.+")
         fleet.policy("pack")
@@ -55,9 +54,8 @@ def test_a_controller_killed_during_a_release_is_carried_on_by_the_next(fleet: F
         with Controller(through, **SHORT) as controller:
             fleet.policy("pack")
             fleet.settles("pack", nodes)
-            proxy.after_write(1, lambda _: controller.process.kill(), path=r"/api/v1/nodes/.+")  # type: ignore[union-attr]
+            proxy.after_write(1, lambda _: controller.send(signal.SIGKILL), path=r"/api/v1/nodes/.+")
             fleet.drop("pack")
-            assert controller.process is not None
-            controller.process.wait(timeout=60)
+            controller.wait_end()
         with Controller(through, **SHORT):
             fleet.released(nodes)

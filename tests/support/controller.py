@@ -1,22 +1,30 @@
-"""The controller as the real process, with every duration at a tenth of its default."""
+"""The controller as the real process, with every duration at a tenth of its default.
 
+Processes are forked from one that has imported everything already: starting Python and importing Kopf and the client
+costs more than most tests.
+"""
+
+import ctypes
 import json
+import multiprocessing
 import os
 import signal
 import socket
-import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
-from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
-from threading import Thread
 from types import TracebackType
 from typing import Any
 
 from tests.support.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload(["__main__", "gpusharing.controller.app", "tests.support.controller"])
+_PR_SET_PDEATHSIG = 1
 
 TENTH = {
     "resync": "48s",
@@ -34,14 +42,26 @@ TENTH = {
 }
 
 
+def _run(arguments: Sequence[str], log: str) -> None:
+    """`gpusharing controller`, in a process of its own that ends with the tests."""
+    from gpusharing.__main__ import main
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for name in [name for name in os.environ if name.startswith("GPUSHARING_")]:
+        del os.environ[name]
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
+    os.dup2(descriptor, sys.stderr.fileno())
+    main(["controller", *arguments])
+
+
 class Controller:
     """`gpusharing controller` as a process of its own; use as a context manager."""
 
     def __init__(self, kubeconfig: Path, **settings: str) -> None:
         self._kubeconfig = kubeconfig
         self._settings = {**TENTH, **{name.replace("_", "-"): value for name, value in settings.items()}}
-        self._lines: deque[str] = deque(maxlen=5000)
-        self.process: subprocess.Popen[str] | None = None
+        self._log = Path()
+        self._process: multiprocessing.process.BaseProcess | None = None
         self.port = 0
 
     def start(self) -> "Controller":
@@ -49,24 +69,14 @@ class Controller:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
+        descriptor, log = tempfile.mkstemp(prefix="controller-", suffix=".log", dir=self._kubeconfig.parent)
+        os.close(descriptor)
+        self._log = Path(log)
         settings = {**self._settings, "kubeconfig": str(self._kubeconfig), "listen": f"127.0.0.1:{self.port}"}
         arguments = [f"--{name}={value}" for name, value in settings.items()]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("GPUSHARING_")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "gpusharing", "controller", *arguments],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**environment, "PYTHONPATH": str(ROOT / "operator"), "PYTHONUNBUFFERED": "1"},
-        )
-        Thread(target=self._read, args=(self.process,), daemon=True).start()
+        self._process = _PROCESSES.Process(target=_run, args=(arguments, log))
+        self._process.start()
         return self
-
-    def _read(self, process: "subprocess.Popen[str]") -> None:
-        assert process.stderr is not None
-        with process.stderr:
-            for line in process.stderr:
-                self._lines.append(line)
 
     def __enter__(self) -> "Controller":
         """Start, and wait until it leads with filled caches."""
@@ -86,7 +96,31 @@ class Controller:
 
     @property
     def running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        return self._process is not None and self._process.is_alive()
+
+    def wait_end(self) -> int:
+        """Wait for the end of the process. Returns its exit code; a signal's number is negative."""
+        assert self._process is not None
+        self._process.join(timeout=60)
+        assert self._process.exitcode is not None, f"still running: {self.log_text()}"
+        return self._process.exitcode
+
+    def send(self, number: int) -> None:
+        """Send a signal."""
+        assert self._process is not None
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def stop(self) -> int:
+        """SIGTERM, and wait for the end. Returns the exit code."""
+        self.send(signal.SIGTERM)
+        return self.wait_end()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        if self.running:
+            self.send(signal.SIGKILL)
+        self.wait_end()
 
     def wait_leading(self) -> None:
         eventually(lambda: self._assert_leading(), what="the controller leads")
@@ -95,24 +129,16 @@ class Controller:
         assert self.running, f"the controller ended: {self.log_text()}"
         assert self.logged("caches filled"), self.log_text()
 
-    def stop(self) -> int:
-        """SIGTERM, and wait for the end. Returns the exit code."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
-
-    def kill(self) -> None:
-        """SIGKILL, and wait for the end."""
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait(timeout=60)
-
     def logs(self) -> list[dict[str, Any]]:
         """Every log line that is JSON, parsed."""
-        return [json.loads(line) for line in list(self._lines) if line.startswith("{")]
+        return [json.loads(line) for line in self._lines() if line.startswith("{")]
 
     def log_text(self) -> str:
-        return "".join(list(self._lines)[-40:])
+        return "\n".join(self._lines()[-40:])
+
+    def _lines(self) -> list[str]:
+        """The finished lines of the log."""
+        return self._log.read_text(errors="replace").split("\n")[:-1]
 
     def logged(self, event: str, **fields: object) -> list[dict[str, Any]]:
         """The log lines with this message and these fields."""

@@ -38,7 +38,8 @@ def _empty(api: Api, collection: str, selector: str) -> None:
     query = {"limit": "100"} | ({"fieldSelector": selector} if selector else {})
     if not api.list(collection, **query):
         return
-    api.delete_collection(collection, **query)
+    selected = {"fieldSelector": selector} if selector else {}
+    api.delete_collection(collection, **selected)
 
     def is_empty() -> None:
         left = api.list(collection, **query)
