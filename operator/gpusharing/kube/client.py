@@ -66,7 +66,7 @@ class Client:
         on_call: Callable[[Call], None] = lambda call: None,
     ) -> None:
         configuration.client_session_kwargs = {"trust_env": False}  # else proxies and ~/.netrc, on each request
-        configuration.retries = 0
+        configuration.retries = None  # 0 would mean without end (aiohttp_retry 2): a 5xx would look like no answer
         self._configuration = configuration
         self._api = kubernetes_client.ApiClient(configuration)
         self._timeout = timeout
@@ -160,25 +160,35 @@ class Client:
         accept: str = "application/json",
     ) -> JsonObject:
         headers = {"Accept": accept, "Content-Type": content, "User-Agent": "gpu-sharing-operator"}
-        if token := await self.authorization():
-            headers["Authorization"] = token
         url = f"{self.server}{path}{'?' + urlencode(query) if query else ''}"
         started, code = time.perf_counter(), 0
         try:
             async with asyncio.timeout(self._timeout):
+                if token := await self.authorization():
+                    headers["Authorization"] = token
                 response = await self._api.rest_client.request(
                     method, url, headers=headers, body=body, _request_timeout=self._timeout
                 )
                 data = await response.read()
             code = response.status
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, kubernetes_config.ConfigException) as error:
             raise ApiError(f"{verb} {path}: {type(error).__name__}: {error}".rstrip(": ")) from error
         finally:
             self._on_call(Call(verb, path, code, time.perf_counter() - started))
         if code >= 400:
             raise _refusal(verb, path, code, data, response.headers.get("Retry-After", ""))
-        parsed: JsonObject = json.loads(data) if data else {}
-        return parsed
+        return _parsed(verb, path, data)
+
+
+def _parsed(verb: str, path: str, data: bytes) -> JsonObject:
+    """Return the object in an answer; something between us and the API server may say 200 to anything."""
+    try:
+        parsed = json.loads(data) if data else {}
+    except ValueError as error:
+        raise ApiError(f"{verb} {path}: the answer is not JSON: {data[:200]!r}") from error
+    if not isinstance(parsed, dict):
+        raise ApiError(f"{verb} {path}: the answer is not an object: {data[:200]!r}")
+    return parsed
 
 
 def _refusal(verb: str, path: str, code: int, data: bytes, retry_after: str) -> ApiError:
@@ -219,9 +229,10 @@ async def connect(
         await kubernetes_config.load_kube_config(
             config_file=kubeconfig or None, context=context or None, client_configuration=configuration
         )
-    except (kubernetes_config.ConfigException, OSError, ValueError) as error:
+    except Exception as error:  # the loader stumbles over a malformed file in any way: TypeError, YAMLError, KeyError
+        why = " ".join(str(error).split())
         raise InvalidInput(
-            f"the kubeconfig {kubeconfig or 'in $KUBECONFIG or ~/.kube/config'} cannot be used: {error}",
+            f"the kubeconfig {kubeconfig or 'in $KUBECONFIG or ~/.kube/config'} cannot be used: {why}",
             hint="name one with --kubeconfig, and a context with --context",
         ) from error
     return Client(configuration, timeout=timeout, on_call=on_call)
