@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpusharing.api import names
-from gpusharing.api.problems import quoted
+from gpusharing.api.meta import Report
+from gpusharing.api.problems import parse, quoted
 from gpusharing.core.desired_state import Layout
 from gpusharing.core.errors import ApiError, GpuSharingError, InvalidInput
 from gpusharing.core.world import World, layout_of, read_world
@@ -70,9 +71,9 @@ def read_text(file: str) -> str:
             return sys.stdin.read()
         return Path(file).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+        raise InvalidInput(f"{shown(file)} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror or error}") from error
+        raise InvalidInput(f"{shown(file)} cannot be read: {error.strerror or error}") from error
 
 
 def shown(file: str) -> str:
@@ -108,40 +109,59 @@ def _documents(file: str, text: str) -> Iterator[Any]:
         try:
             yield json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"{file} is not valid JSON: {error}") from error
+            raise InvalidInput(f"{shown(file)} is not valid JSON: {error}") from error
         return
     import yaml
 
     try:
         yield from yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{file} is not valid YAML: {' '.join(str(error).split())}") from error
+        raise InvalidInput(f"{shown(file)} is not valid YAML: {' '.join(str(error).split())}") from error
+
+
+class _Metadata(Report):
+    """What we read of an object's metadata."""
+
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    managed_fields: list[dict[str, Any]] | None = None
+    owner_references: list[dict[str, Any]] | None = None
+
+
+class _Status(Report):
+    """What we read of a Node's status."""
+
+    allocatable: dict[str, Any] | None = None
+
+
+class _Saved(Report):
+    """An object whose shape we can rely on from here."""
+
+    kind: str
+    metadata: _Metadata
+    status: _Status | None = None
+    data: dict[str, str] | None = None
 
 
 def _sort(found: _Found, file: str, obj: Any, namespace: str) -> None:
-    kind = obj.get("kind") if isinstance(obj, Mapping) else None
-    metadata = obj.get("metadata") if isinstance(obj, Mapping) else None
-    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("name"), str):
-        raise InvalidInput(f"{file} holds {quoted(obj)}, which is no Kubernetes object with a name")
-    if not _is_text(metadata.get("labels")) or not _is_text(metadata.get("annotations")):
-        raise InvalidInput(f"{file}: {kind} {metadata['name']} has labels or annotations that are not text")
-    match kind:
+    saved, problems = parse(_Saved, obj)
+    if saved is None:
+        named = obj.get("metadata") if isinstance(obj, Mapping) else None
+        which = f"{obj.get('kind')} {quoted(named.get('name'))}" if isinstance(named, Mapping) else quoted(obj)
+        raise InvalidInput(f"{shown(file)} holds {which}, which is no Kubernetes object: {problems[0]}")
+    match saved.kind:
         case "Node":
             found.nodes.append(obj)
         case names.POLICY_KIND:
             found.policies.append(obj)
         case names.NODE_KIND:
             found.reports.append(obj)
-        case "ConfigMap" if metadata.get("namespace") == namespace:
+        case "ConfigMap" if saved.metadata.namespace == namespace:
             found.configmaps.append(obj)
         case _:  # somebody saved more than we need
             pass
-
-
-def _is_text(value: Any) -> bool:
-    return value is None or (
-        isinstance(value, Mapping) and all(isinstance(part, str) for pair in value.items() for part in pair)
-    )
 
 
 # --- a cluster

@@ -147,11 +147,15 @@ def _problems(problems: Iterable[OverviewProblem]) -> Iterator[str]:
 def _what(problem: OverviewProblem) -> str:
     if not problem.reason:
         return problem.message
-    nodes = "" if problem.nodes is None else f" on {problem.nodes} node{'' if problem.nodes == 1 else 's'}"
+    nodes = "" if problem.nodes is None else f" on {_counted(problem.nodes, 'node')}"
     return f"{problem.reason}{nodes}: {problem.message}"
 
 
 def _summary(report: StatusReport) -> str:
-    nodes = f"{report.gpu_nodes} GPU node{'' if report.gpu_nodes == 1 else 's'}, {report.gpus} GPUs"
+    nodes = f"{_counted(report.gpu_nodes, 'GPU node')}, {_counted(report.gpus, 'GPU')}"
     states = ", ".join(f"{count} {state}" for state, count in report.states.items())
     return f"{nodes}: {states}" if states else nodes
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
