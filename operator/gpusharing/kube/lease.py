@@ -6,8 +6,10 @@ its record last changed.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -77,23 +79,17 @@ class LeaseGuard:
         self.lost.set()
 
     async def release(self) -> None:
-        """Let a standby lead at once: an empty holder, one second."""
+        """Let a standby lead at once: an empty holder, one second. A lease that was taken over is left alone."""
         if self.held:
             self.lost.set()
-            await self._write("", 1)
+            with suppress(ApiError):  # others wait for the expiry instead
+                await self._write("", 1, only_ours=True)
 
     async def take_over(self) -> None:
         """Take the lease whoever holds it (`cleanup` only). Its former holder has given up after `settling` seconds."""
-        while True:
-            started = self._clock()
-            try:
-                await self._put(await self._get(), self._identity, self._times.duration)
-            except ApiError as error:
-                if error.status == 409:
-                    continue
-                raise
-            self._renewed_at = started
-            return
+        started = self._clock()
+        await self._write(self._identity, self._times.duration)
+        self._renewed_at = started
 
     @property
     def settling(self) -> float:
@@ -105,14 +101,18 @@ class LeaseGuard:
         await self._write(CLEANUP_HOLDER, CLEANUP_SECONDS)
         return datetime.now(UTC) + timedelta(seconds=CLEANUP_SECONDS)
 
-    async def _write(self, holder: str, seconds: float) -> None:
-        for _ in range(3):
+    async def _write(self, holder: str, seconds: float, *, only_ours: bool = False) -> None:
+        """Write a holder, whoever it was (`only_ours`: where it is us); what changes meanwhile is read again."""
+        while True:
+            lease = await self._get()
+            if only_ours and _holder(lease) != self._identity:
+                return
             try:
-                await self._put(await self._get(), holder, seconds)
+                await self._put(lease, holder, seconds)
                 return
             except ApiError as error:
                 if error.status != 409:
-                    return  # others wait for the expiry instead
+                    raise
 
     async def _attempt(self) -> bool:
         started, patience = self._clock(), self._times.deadline / 2
@@ -122,7 +122,7 @@ class LeaseGuard:
                 if lease is not None and not self._may_take(lease):
                     return False
                 await self._put(lease, self._identity, self._times.duration)
-        except (ApiError, TimeoutError) as error:
+        except Exception as error:  # whatever it is, the lease is not renewed
             self._on_wait(f"the lease could not be written: {str(error) or 'no answer in time'}")
             return False
         self._renewed_at = started
@@ -130,7 +130,7 @@ class LeaseGuard:
 
     def _may_take(self, lease: JsonObject) -> bool:
         spec = lease.get("spec") or {}
-        holder = spec.get("holderIdentity") or ""
+        holder = _holder(lease)
         if holder in {"", self._identity}:
             return True
         record = (holder, spec.get("renewTime"), lease["metadata"].get("resourceVersion"))
@@ -159,7 +159,7 @@ class LeaseGuard:
         changed = old.get("holderIdentity") != holder
         spec = {
             "holderIdentity": holder,
-            "leaseDurationSeconds": max(1, round(seconds)),
+            "leaseDurationSeconds": max(1, math.ceil(seconds)),  # no shorter than our deadline
             "acquireTime": moment if changed else old.get("acquireTime", moment),
             "renewTime": moment,
             "leaseTransitions": int(old.get("leaseTransitions") or 0) + (1 if changed and lease else 0),
@@ -171,6 +171,10 @@ class LeaseGuard:
         else:
             metadata["resourceVersion"] = lease["metadata"]["resourceVersion"]
             await self._client.replace(f"{self._path}/{names.LEASE}", body)
+
+
+def _holder(lease: JsonObject | None) -> str:
+    return str(((lease or {}).get("spec") or {}).get("holderIdentity") or "")
 
 
 def _until(spec: JsonObject) -> str:
