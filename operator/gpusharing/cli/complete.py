@@ -4,7 +4,6 @@ The answer is one candidate per line, a tab and its description behind it, and l
 beside the candidates, `:0` lets the shell offer files. It must be quick, and silent when something fails.
 """
 
-import asyncio
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -112,7 +111,7 @@ def _names(kind: Literal["nodes", "policies"], given: dict[str, str]) -> list[st
     saved = [given["--from"]] if "--from" in given else []
     source = Source(saved, given.get("--kubeconfig", ""), given.get("--context", ""))
     try:
-        return asyncio.run(list_names(source, kind, timeout=TIMEOUT))
+        return list_names(source, kind, timeout=TIMEOUT)
     except Exception:
         return []  # the person is in the middle of a line: no candidates say enough
 

@@ -192,11 +192,15 @@ async def _read_cluster(source: Source) -> World:
     return found.world(source, records_known=True)
 
 
-async def list_names(source: Source, kind: Literal["nodes", "policies"], *, timeout: float) -> list[str]:
+def list_names(source: Source, kind: Literal["nodes", "policies"], *, timeout: float) -> list[str]:
     """Return the names of all nodes or policies: for completion, which needs nothing else."""
     if source.saved:
         world = read_saved(source)
         return list(world.nodes if kind == "nodes" else world.policies)
+    return asyncio.run(_list_names(source, kind, timeout))
+
+
+async def _list_names(source: Source, kind: Literal["nodes", "policies"], timeout: float) -> list[str]:
     from gpusharing.kube import paths
 
     async with asyncio.timeout(timeout):
