@@ -17,6 +17,9 @@ REFILL_SECONDS = 300.0
 REPEAT_SECONDS = 300.0
 REMEMBERED = 4096
 
+# name, count, message, when
+Posted = tuple[str, int, str, float]
+
 
 class EventRecorder:
     """Posts Events. A failed post is dropped: Events are news, the state is in the status."""
@@ -31,8 +34,8 @@ class EventRecorder:
         self._client = client
         self._clock = clock
         self._on_drop = on_drop
-        # (uid, reason) → (name, count, message, last); the oldest is forgotten first
-        self._posted: dict[tuple[str, str], tuple[str, int, str, float]] = {}
+        # (uid, reason) → what was posted; the oldest is forgotten first
+        self._posted: dict[tuple[str, str], Posted] = {}
         self._tokens: dict[str, tuple[float, float]] = {}
 
     async def post(self, event: Event) -> None:
@@ -44,23 +47,35 @@ class EventRecorder:
         if not self._allowed(event.uid, now):
             self._on_drop("rate")
             return
-        moment = rfc3339(datetime.now(UTC))
         try:
-            if known is not None:
-                await self._client.merge(
-                    f"{paths.EVENTS}/{known[0]}",
-                    {"count": known[1] + 1, "lastTimestamp": moment, "message": event.message, "type": event.type},
-                )
-                self._remember(key, (known[0], known[1] + 1, event.message, now))
-                return
-            body = _body(event, moment)
-            await self._client.create(paths.EVENTS, body)
-            self._remember(key, (body["metadata"]["name"], 1, event.message, now))
+            name, count = await self._count_up(known, event) or await self._create(event)
+            self._remember(key, (name, count, event.message, now))
         except ApiError as error:
-            self._posted.pop(key, None)  # an Event lives an hour: the next one is created anew
+            self._posted.pop(key, None)
             self._on_drop(str(error))
 
-    def _remember(self, key: tuple[str, str], entry: tuple[str, int, str, float]) -> None:
+    async def _count_up(self, known: Posted | None, event: Event) -> tuple[str, int] | None:
+        """Count a former Event up. Returns its name and count; None = there is none, for Events live an hour."""
+        if known is None:
+            return None
+        name, count = known[0], known[1] + 1
+        moment = rfc3339(datetime.now(UTC))
+        change = {"count": count, "lastTimestamp": moment, "message": event.message, "type": event.type}
+        try:
+            await self._client.merge(f"{paths.EVENTS}/{name}", change)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        return name, count
+
+    async def _create(self, event: Event) -> tuple[str, int]:
+        """Post a new Event. Returns its name and count."""
+        body = _body(event, rfc3339(datetime.now(UTC)))
+        await self._client.create(paths.EVENTS, body)
+        return str(body["metadata"]["name"]), 1
+
+    def _remember(self, key: tuple[str, str], entry: Posted) -> None:
         self._posted.pop(key, None)
         self._posted[key] = entry
         while len(self._posted) > REMEMBERED:
