@@ -18,6 +18,7 @@ from gpusharing.core.plan import Change, NodePlan, Situation
 from gpusharing.core.progress import Progress, Verdict
 from gpusharing.core.records import Record, read_record
 from gpusharing.core.repairs import Repairs
+from gpusharing.core.reports import read_report
 from gpusharing.core.sharedconfig import NOTHING_SHARED, SharedConfig
 from gpusharing.core.status import NodeState
 from gpusharing.kube.client import version_of
@@ -160,9 +161,8 @@ class Cache:
         name = obj["metadata"]["name"]
         if not self.is_news("report", obj["metadata"]):
             return set()
-        try:
-            report = GpuNodeStatus.model_validate(obj.get("status") or {})
-        except ValidationError:
+        report = read_report(obj)
+        if report is None:
             return self.drop_report(name)
         if self.reports.get(name) == report:
             return set()
