@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
+from yarl import URL
 
 from gpusharing.kube import paths
 from gpusharing.kube.client import Client, metadata_only
@@ -46,13 +47,14 @@ class _ListResponse(aiohttp.ClientResponse):
 
 def watch_session(client: Client, stamps: WatchStamps, *, full_nodes: bool) -> aiohttp.ClientSession:
     """Return a new session; Kopf closes it on a 401 and asks for another."""
+    prefix = URL(client.server).path.rstrip("/")  # of a server behind a gateway: https://host/k8s/clusters/c-1
 
     async def shape(
         request: aiohttp.ClientRequest, call: Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
     ) -> aiohttp.ClientResponse:
         if token := await client.authorization():
             request.headers["Authorization"] = token
-        path = request.url.path
+        path = request.url.path.removeprefix(prefix)
         if request.method == "GET" and path in {paths.NODES, paths.POLICIES, paths.GPU_NODES}:
             stamps.stamp(path, request.url.query)
             if path == paths.NODES and not full_nodes:

@@ -11,7 +11,7 @@ class Answer:
 
     status: int = 200
     raw: bytes = b"{}"
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
     hangs: bool = False
     cut: bool = False
 
