@@ -1,4 +1,4 @@
-"""What is wrong in files, one line each: `file:line: error: path: message`, and the hint below it."""
+"""What is wrong in files, one line each: `file:line: error: [config] path: message`, and the hint below it."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,8 @@ from gpusharing.cli.output import COLOURS, print_line
 def print_findings(findings: Iterable[LintFinding]) -> None:
     """Print findings for people."""
     for finding in findings:
-        where = f"{finding.path}: " if finding.path else ""
+        where = f"[{finding.config}] " if finding.config else ""
+        where += f"{finding.path}: " if finding.path else ""
         style = COLOURS.get(finding.severity, "")
         print_line(f"{finding.file}:{finding.line}: {finding.severity}: {where}{finding.message}", style=style)
         if finding.hint:
