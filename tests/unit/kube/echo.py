@@ -2,16 +2,27 @@
 
 import asyncio
 import json
+import tempfile
 from collections import deque
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from aiohttp import web
 from kubernetes.aio.client import Configuration
+from tests.support.cluster.keys import Authority
 from tests.unit.kube.answers import Answer
 
 from gpusharing.kube.client import Client
+
+
+@cache
+def _authority() -> str:
+    """One certificate to trust: loading the machine's hundreds would take most of the time of these tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        return Authority(Path(folder)).pem.read_text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +51,11 @@ class Echo:
 
     def client(self, *, prefix: str = "", timeout: float = 10, **options: Any) -> Client:
         """A client of this server."""
-        return Client(Configuration(host=f"{self.url}{prefix}"), timeout=timeout, **options)
+        return Client(self.configuration(prefix), timeout=timeout, **options)
+
+    def configuration(self, prefix: str = "") -> Configuration:
+        """How the server is reached; `prefix` is the path of a gateway before it."""
+        return Configuration(host=f"{self.url}{prefix}", ca_cert_data=_authority())
 
     async def __aenter__(self) -> "Echo":
         # cancellation: what hangs ends with its client

@@ -300,7 +300,7 @@ async def test_nobody_there_is_no_answer() -> None:
 
 def _with_token(echo: Echo, token: Callable[[], str]) -> Client:
     """A client whose credentials are read anew each time they are asked for, as a pod's are each minute."""
-    configuration = Configuration(host=echo.url)
+    configuration = echo.configuration()
 
     def read(configuration: Configuration) -> None:
         configuration.api_key["BearerToken"] = f"bearer {token()}"

@@ -163,7 +163,7 @@ async def test_a_refusal_comes_through_as_it_is(echo: Echo) -> None:
 
 async def test_the_token_of_the_moment_is_sent_with_each_request(echo: Echo) -> None:
     tokens = iter(["first", "second"])
-    configuration = Configuration(host=echo.url)
+    configuration = echo.configuration()
 
     def renew(configuration: Configuration) -> None:
         configuration.api_key["BearerToken"] = f"Bearer {next(tokens)}"
