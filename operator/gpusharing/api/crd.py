@@ -74,6 +74,9 @@ def _object_schema(model: type[BaseModel]) -> JsonObject:
     properties["metadata"] = {"type": "object"}
     properties["status"].pop("default", None)
     _without_defaults(properties["status"])
+    if "observedGeneration" in properties["status"]["properties"]:
+        # kstatus takes an object without any status for current: say from the start that nobody has looked at it.
+        properties["status"]["default"] = {"observedGeneration": 0}
     schema["required"] = [name for name in schema.get("required", []) if name == "spec"]
     if not schema["required"]:
         del schema["required"]
