@@ -10,7 +10,7 @@ from tests.support.builders import NOW, NodeBuilder, PolicyBuilder, ReportBuilde
 from gpusharing.api import names
 from gpusharing.core.desired_state import Layout
 from gpusharing.core.records import Record, record_object
-from gpusharing.core.world import World, read_world
+from gpusharing.core.world import Objects, World, read_world
 
 Object = dict[str, Any]
 
@@ -39,7 +39,7 @@ def objects_of(
 
 def make_world(*, layout: Layout | None = None, records_known: bool = True, **objects: Sequence[Any]) -> World:
     """A world of these builders and records."""
-    return read_world(**objects_of(**objects), now=NOW, layout=layout, records_known=records_known)
+    return read_world(Objects(**objects_of(**objects), configmaps_read=records_known), now=NOW, layout=layout)
 
 
 def save(folder: Path, *, name: str = "saved.json", **objects: Sequence[Any]) -> str:

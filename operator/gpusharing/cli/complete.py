@@ -14,9 +14,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from typer.models import ArgumentInfo, OptionInfo
 
 from gpusharing.cli import commands
-from gpusharing.cli.sources import Source, list_names
+from gpusharing.cli.sources import Source
 
-TIMEOUT = 2.0
+TIMEOUT = 5.0
 ONLY_THESE, FILES = ":4", ":0"
 ROOT_FLAGS = {"--help": "Show help.", "--version": "Print the version."}
 FLAGS = {"--help": "Show help.", "--debug": "Show the traceback of an error."}
@@ -88,7 +88,7 @@ def _values(parameter: Parameter, word: str, prefix: str, given: dict[str, str],
     if parameter.choices:
         return _offer(prefix + word, dict.fromkeys((prefix + choice for choice in parameter.choices), ""))
     match parameter.metavar:
-        case "FILE":
+        case "FILE" | "FILE...":
             return [FILES]
         case "POLICY":
             return _offer(prefix + word, dict.fromkeys((prefix + name for name in _names("policies", given)), ""))
@@ -111,7 +111,7 @@ def _names(kind: Literal["nodes", "policies"], given: dict[str, str]) -> list[st
     saved = [given["--from"]] if "--from" in given else []
     source = Source(saved, given.get("--kubeconfig", ""), given.get("--context", ""))
     try:
-        return list_names(source, kind, timeout=TIMEOUT)
+        return source.names_of(kind, timeout=TIMEOUT)
     except Exception:
         return []  # the person is in the middle of a line: no candidates say enough
 

@@ -54,19 +54,40 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[str]], *, wid
     titles = [columns[index].title for index in shown]
     cells = [[printable(row[index]) for index in shown] for row in rows]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    gap = next((gap for gap in (GAP, NARROW_GAP) if _total(widths, gap) <= _width(sys.stdout)), "")
-    inline = [place for place, index in enumerate(shown) if gap or not columns[index].below]
+    limit = _width(sys.stdout)
+    inline, gap = _fitting(widths, [columns[index].below for index in shown], limit)
     below = [place for place in range(len(shown)) if place not in inline]
-    with _lines_to(sys.stdout, gap or GAP) as put:
+    with _lines_to(sys.stdout, gap) as put:
         put([(titles[place].ljust(widths[place]), "bold") for place in inline])
         for row in cells:
             put([(row[place].ljust(widths[place]), COLOURS.get(row[place], "")) for place in inline])
-            if said := [(f"{titles[place].lower()}: {row[place]}", "") for place in below if row[place]]:
-                put([("", ""), *said])
+            for line in _packed([f"{titles[place].lower()}: {row[place]}" for place in below if row[place]], limit):
+                put([(line, "")])
 
 
-def _total(widths: Sequence[int], gap: str) -> int:
-    return sum(widths) + len(gap) * (len(widths) - 1)
+def _fitting(widths: Sequence[int], may_go_below: Sequence[bool], limit: int) -> tuple[list[int], str]:
+    """Return which columns stay in line, and the gap between them; the last of those that may go below goes first."""
+    inline = list(range(len(widths)))
+    going = [place for place in inline if may_go_below[place]]
+    while True:
+        for gap in (GAP, NARROW_GAP):
+            if sum(widths[place] for place in inline) + len(gap) * (len(inline) - 1) <= limit:
+                return inline, gap
+        if not going:
+            return inline, GAP
+        inline.remove(going.pop())
+
+
+def _packed(pieces: Iterable[str], limit: int) -> Iterator[str]:
+    """Yield indented lines with as many of the pieces as fit."""
+    line = ""
+    for piece in pieces:
+        if line and len(line) + len(GAP) + len(piece) > limit:
+            yield line
+            line = ""
+        line = f"{line}{GAP}{piece}"
+    if line:
+        yield line
 
 
 Cells = Sequence[tuple[str, str]]

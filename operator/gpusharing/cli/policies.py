@@ -1,17 +1,14 @@
 """Policies as they stand in files, for commands that plan them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from gpusharing.api.lint import LintFinding
 from gpusharing.api.yamltext import read
-from gpusharing.cli.sources import STDIN, read_text
+from gpusharing.cli.files import expanded, read_text
 from gpusharing.core.documents import Kind, kind_of
 from gpusharing.core.errors import InvalidInput
 from gpusharing.core.lint import lint
-
-SUFFIXES = {".yaml", ".yml", ".json"}
 
 
 class InvalidPolicies(InvalidInput):
@@ -25,7 +22,7 @@ class InvalidPolicies(InvalidInput):
 
 def read_policies(files: Iterable[str]) -> list[Mapping[str, Any]]:
     """Return the policies of files and folders, in order. Raises InvalidPolicies with every error of every file."""
-    texts = [(name, read_text(name)) for file in files for name in _expanded(file)]
+    texts = [(name, read_text(name)) for file in files for name in expanded(file)]
     if errors := [finding for finding in lint(texts, "per-node") if finding.severity == "error"]:
         raise InvalidPolicies(errors)
     policies = [policy for _, text in texts for document in read(text) for policy in _policies(document.data)]
@@ -35,17 +32,6 @@ def read_policies(files: Iterable[str]) -> list[Mapping[str, Any]]:
             hint="config/samples has some to begin with",
         )
     return policies
-
-
-def _expanded(file: str) -> list[str]:
-    """Return the file itself, or the files that kubectl would take from a folder."""
-    folder = Path(file)
-    if file == STDIN or not folder.is_dir():
-        return [file]
-    found = sorted(str(path) for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
-    if not found:
-        raise InvalidInput(f"{file} is a folder without .yaml, .yml or .json files")
-    return found
 
 
 def _policies(data: Any) -> Iterator[Mapping[str, Any]]:

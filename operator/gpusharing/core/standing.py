@@ -77,8 +77,6 @@ def detail(state: NodeState, word: Standing) -> str:
 
 def _why(state: NodeState, word: Standing) -> str:
     match word:
-        case Standing.MANUAL | Standing.UNCERTAIN:
-            return f"set to {state.plan.before}"
         case Standing.FOREIGN:
             return f"ConfigMap {record_name(state.node)}"
         case Standing.PENDING if state.plan.wait is not None:

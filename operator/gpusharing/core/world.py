@@ -18,7 +18,21 @@ from gpusharing.core.records import Record, read_record
 from gpusharing.core.sharedconfig import NOTHING_SHARED, SharedConfig, read_shared
 from gpusharing.core.status import NodeState
 
-Objects = Sequence[Mapping[str, Any]]
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Objects as the API server, or a saved `kubectl get -o json`, shows them.
+
+    `configmaps` are those of the controller's namespace; `configmaps_read` = False where nobody looked for them.
+    """
+
+    nodes: Sequence[Object] = ()
+    policies: Sequence[Object] = ()
+    reports: Sequence[Object] = ()
+    configmaps: Sequence[Object] = ()
+    configmaps_read: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +88,7 @@ class World:
         """Whether nobody can tell who set the node's config label (decision 25)."""
         return not self.records_known and bool(self.nodes[name].config_label)
 
-    def with_policies(self, objects: Iterable[Mapping[str, Any]]) -> "World":
+    def with_policies(self, objects: Iterable[Object]) -> "World":
         """Return the world once these policies are applied: each keeps the age and the uid of its namesake."""
         policies = dict(self.policies)
         for obj in objects:
@@ -94,35 +108,23 @@ class World:
         return replace(self, policies={name: policy for name, policy in self.policies.items() if name not in gone})
 
 
-def read_world(
-    *,
-    policies: Objects,
-    nodes: Objects,
-    reports: Objects,
-    configmaps: Objects,
-    now: datetime,
-    layout: Layout | None = None,
-    records_known: bool = True,
-) -> World:
-    """Read objects as the API server, or a saved `kubectl get -o json`, shows them.
-
-    `configmaps` are those of the controller's namespace. Without `layout` it is what the records say.
-    """
-    layout = layout or layout_of(configmaps)
-    records = {record.node: record for record in map(read_record, filter(_is_record, configmaps))}
-    shared = read_shared(next((obj for obj in configmaps if _name(obj) == names.SHARED_CONFIGMAP), None))
+def read_world(objects: Objects, *, now: datetime, layout: Layout | None = None) -> World:
+    """Read a world. Without `layout` it is what the records say."""
+    layout = layout or layout_of(objects.configmaps)
+    records = {record.node: record for record in map(read_record, filter(_is_record, objects.configmaps))}
+    shared = read_shared(next((obj for obj in objects.configmaps if _name(obj) == names.SHARED_CONFIGMAP), None))
     if layout == "per-node":
         shared = NOTHING_SHARED
     return World(
         layout=layout,
         now=now,
-        policies=_ranked(compile_policy(obj, layout) for obj in policies),
-        statuses={_name(obj): _policy_status(obj) for obj in policies},
-        nodes={_name(obj): _node(obj, layout, records.get(_name(obj)), shared) for obj in nodes},
-        reports={_name(obj): report for obj in reports if (report := _report(obj)) is not None},
+        policies=_ranked(compile_policy(obj, layout) for obj in objects.policies),
+        statuses={_name(obj): _policy_status(obj) for obj in objects.policies},
+        nodes={_name(obj): _node(obj, layout, records.get(_name(obj)), shared) for obj in objects.nodes},
+        reports={_name(obj): report for obj in objects.reports if (report := _report(obj)) is not None},
         records=records,
         shared=shared,
-        records_known=records_known,
+        records_known=objects.configmaps_read,
     )
 
 
@@ -130,7 +132,7 @@ def _ranked(policies: Iterable[Policy]) -> dict[str, Policy]:
     return {policy.name: policy for policy in sorted(policies, key=lambda policy: policy.rank)}
 
 
-def layout_of(configmaps: Objects) -> Layout:
+def layout_of(configmaps: Sequence[Object]) -> Layout:
     """Return the layout that the controller works in: in `shared` records have no data."""
     records = [record for record in map(read_record, filter(_is_record, configmaps)) if record.ours]
     if records:
@@ -139,15 +141,15 @@ def layout_of(configmaps: Objects) -> Layout:
     return "shared" if shared else "per-node"
 
 
-def _name(obj: Mapping[str, Any]) -> str:
+def _name(obj: Object) -> str:
     return str(obj["metadata"]["name"])
 
 
-def _is_record(configmap: Mapping[str, Any]) -> bool:
+def _is_record(configmap: Object) -> bool:
     return _name(configmap).startswith(names.RECORD_PREFIX)
 
 
-def _node(obj: Mapping[str, Any], layout: Layout, record: Record | None, shared: SharedConfig) -> Node:
+def _node(obj: Object, layout: Layout, record: Record | None, shared: SharedConfig) -> Node:
     node = read_node(obj)
     if layout == "per-node":
         node = replace(node, allocatable=None)  # the controller does not see it either: reports say more
@@ -159,7 +161,7 @@ def _node(obj: Mapping[str, Any], layout: Layout, record: Record | None, shared:
     return node
 
 
-def _report(obj: Mapping[str, Any]) -> GpuNodeStatus | None:
+def _report(obj: Object) -> GpuNodeStatus | None:
     """Read a GpuNode's status; one that cannot be read counts as none, as it does for the controller."""
     try:
         return GpuNodeStatus.model_validate(obj.get("status") or {})
@@ -167,7 +169,7 @@ def _report(obj: Mapping[str, Any]) -> GpuNodeStatus | None:
         return None
 
 
-def _policy_status(obj: Mapping[str, Any]) -> PolicyStatus:
+def _policy_status(obj: Object) -> PolicyStatus:
     try:
         return PolicyStatus.model_validate(obj.get("status") or {})
     except ValidationError:

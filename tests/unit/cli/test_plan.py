@@ -123,8 +123,8 @@ def test_wrong_policies_are_listed_with_their_lines_and_nothing_is_planned(tmp_p
         "  sharing: {strategy: time-slicing, resources: [{name: nvidia.com/gpu, replicas: 1}]}\n"
     )
     done = run(capsys, "plan", "-f", str(file), "--from", save(tmp_path, nodes=[make_node()]))
-    assert f"{file}:6: error: spec.shering: unknown field\n  hint: did you mean sharing?\n" in done.out
-    assert f"{file}:7: error: spec.sharing.resources[0].replicas: 1" in done.out
+    assert f"{file}:6: error: [bad] spec.shering: unknown field\n  hint: did you mean sharing?\n" in done.out
+    assert f"{file}:7: error: [bad] spec.sharing.resources[0].replicas: 1" in done.out
     assert "to add" not in done.out
     assert done.err == "error: nothing is planned: 2 errors in the files\n"
     assert done.code == 1

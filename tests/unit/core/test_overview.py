@@ -12,7 +12,7 @@ from gpusharing.api.overview import StatusReport
 from gpusharing.api.policy import PolicyStatus
 from gpusharing.core.overview import overview
 from gpusharing.core.standing import Standing, detail, standing
-from gpusharing.core.world import World, read_world
+from gpusharing.core.world import Objects, World, read_world
 
 PACK = make_policy("pack").sharing(4)
 
@@ -21,7 +21,7 @@ def world_with_status(policy: PolicyBuilder, *conditions: Condition, observed: i
     status = PolicyStatus(observed_generation=observed, conditions=list(conditions))
     objects = objects_of(policies=[policy], nodes=[make_node()])
     objects["policies"][0]["status"] = status.to_wire()
-    return read_world(**objects, now=NOW)
+    return read_world(Objects(**objects), now=NOW)
 
 
 def condition(kind: str, status: str, reason: str, message: str = "m") -> Condition:
@@ -152,8 +152,8 @@ SHARED_OURS = {
         ({**OURS, "policies": []}, Standing.RELEASING, ""),
         ({"nodes": [make_node().skipped()], "policies": [PACK]}, Standing.SKIPPED, ""),
         ({**OURS, "policies": [PACK.dry_run()]}, Standing.FROZEN, ""),
-        ({"nodes": [make_node().manual("x")], "policies": [PACK]}, Standing.MANUAL, "x"),
-        ({"nodes": [make_node().manual("x")], "records_known": False}, Standing.UNCERTAIN, "x"),
+        ({"nodes": [make_node().manual("x")], "policies": [PACK]}, Standing.MANUAL, ""),
+        ({"nodes": [make_node().manual("x")], "records_known": False}, Standing.UNCERTAIN, ""),
         (
             {
                 "nodes": [make_node()],

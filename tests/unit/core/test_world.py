@@ -8,7 +8,7 @@ from gpusharing.api import names
 from gpusharing.core.desired_state import Outcome
 from gpusharing.core.plan import Change
 from gpusharing.core.records import record_object
-from gpusharing.core.world import layout_of, read_world
+from gpusharing.core.world import Objects, layout_of, read_world
 
 
 def test_policies_stand_in_the_order_in_which_they_win() -> None:
@@ -37,10 +37,10 @@ def test_a_dump_without_managed_fields_is_decided_as_the_cluster_itself() -> Non
     policy = make_policy().sharing(4)
     node, record, report = configured(make_node(), policy, make_report())
     objects = objects_of(nodes=[node], records=[record], reports=[report])
-    live = read_world(**objects, now=NOW)
+    live = read_world(Objects(**objects), now=NOW)
     for obj in objects["nodes"]:
         del obj["metadata"]["managedFields"]
-    dumped = read_world(**objects, now=NOW)
+    dumped = read_world(Objects(**objects), now=NOW)
     assert dumped.state("a") == live.state("a")
     assert dumped.state("a").plan.change is Change.RELEASE
 
@@ -50,7 +50,7 @@ def test_a_label_that_no_record_explains_stays_somebody_elses() -> None:
     node = make_node().manual("theirs")
     objects = objects_of(nodes=[node], policies=[policy], records=[make_record(node.build(), policy)])
     del objects["nodes"][0]["metadata"]["managedFields"]
-    world = read_world(**objects, now=NOW)
+    world = read_world(Objects(**objects), now=NOW)
     assert not world.nodes["a"].label_is_ours
 
 
@@ -91,7 +91,7 @@ def test_a_deleted_policy_is_gone_and_the_rest_stays() -> None:
 def test_a_report_that_cannot_be_read_counts_as_none() -> None:
     objects = objects_of(nodes=[make_node()], reports=[make_report()])
     objects["reports"][0]["status"] = {"gpus": "eight"}
-    assert read_world(**objects, now=NOW).reports == {}
+    assert read_world(Objects(**objects), now=NOW).reports == {}
 
 
 def test_the_layout_is_what_the_records_say() -> None:

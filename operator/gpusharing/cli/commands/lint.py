@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from gpusharing.api.lint import LintReport
+from gpusharing.cli.files import read_text
 from gpusharing.cli.findings import print_findings
 from gpusharing.cli.options import LayoutOption
 from gpusharing.cli.output import Format, FormatOption, print_data, print_names, say
-from gpusharing.cli.sources import read_text
 from gpusharing.core.lint import lint as find
 
 OK, PROBLEMS = 0, 1

@@ -7,6 +7,7 @@ import typer
 
 from gpusharing.api import names
 from gpusharing.api.plan import BeforeAfter, DeviceChange, PlannedNode, PlanReport, PlanTotals
+from gpusharing.cli.files import STDIN
 from gpusharing.cli.findings import print_findings
 from gpusharing.cli.options import ContextOption, KubeconfigOption, LayoutOption, NamespaceOption, SavedOption
 from gpusharing.cli.output import (
@@ -20,7 +21,7 @@ from gpusharing.cli.output import (
     short_model,
 )
 from gpusharing.cli.policies import InvalidPolicies, read_policies
-from gpusharing.cli.sources import STDIN, Source, find_policy
+from gpusharing.cli.sources import Source, find_policy
 from gpusharing.core.errors import InvalidInput
 from gpusharing.core.preview import Preview
 

@@ -1,0 +1,73 @@
+"""A live cluster, read with the right to list and nothing else. Imported late: the client takes half a second."""
+
+import asyncio
+import logging
+from typing import Literal
+
+from gpusharing.api import names
+from gpusharing.core.desired_state import Layout
+from gpusharing.core.errors import ApiError
+from gpusharing.core.world import Objects, layout_of
+from gpusharing.kube import paths
+from gpusharing.kube.client import Client, connect
+
+TIMEOUT = 30.0
+
+
+async def read_cluster(kubeconfig: str, context: str, namespace: str, layout: Layout | None) -> Objects:
+    """List what decisions are taken from. In layout per-node only the metadata of nodes is asked for."""
+    client = await _connect(kubeconfig, context, TIMEOUT)
+    try:
+        policies = await client.list(paths.POLICIES)
+        reports = await client.list(paths.GPU_NODES)
+        configmaps = await client.list(paths.configmaps(namespace))
+        metadata = (layout or layout_of(configmaps)) == "per-node"
+        nodes = await client.list(paths.NODES, only_metadata=metadata)
+    except ApiError as error:
+        raise _explained(error, client.server, namespace) from error
+    finally:
+        await client.close()
+    return Objects(nodes, policies, reports, configmaps)
+
+
+async def list_names(kubeconfig: str, context: str, kind: Literal["nodes", "policies"], timeout: float) -> list[str]:
+    """Return the names of all nodes or policies."""
+    async with asyncio.timeout(timeout):
+        client = await _connect(kubeconfig, context, timeout)
+        try:
+            path = paths.NODES if kind == "nodes" else paths.POLICIES
+            return [obj["metadata"]["name"] for obj in await client.list(path, only_metadata=True)]
+        finally:
+            await client.close()
+
+
+async def _connect(kubeconfig: str, context: str, timeout: float) -> Client:
+    logging.getLogger("kubernetes").addHandler(logging.NullHandler())  # what it warns of, our errors say
+    return await connect(kubeconfig, context, timeout=timeout)
+
+
+def _explained(error: ApiError, server: str, namespace: str) -> ApiError:
+    """Say what a refused list means for the person at the terminal."""
+    if error.status == 0:
+        return ApiError(
+            f"the API server {server} cannot be reached: {error.message}",
+            hint="check --kubeconfig and --context, or read a saved cluster with --from",
+        )
+    if error.status == 401:
+        return ApiError(f"the API server {server} does not accept these credentials", status=401, hint="log in again")
+    if error.status == 404:
+        return ApiError(
+            f"{server} has no {names.GROUP}/{names.VERSION}: the CRDs are not installed",
+            status=404,
+            hint="install everything with: kubectl apply -k config/default",
+        )
+    if error.status == 403:
+        return ApiError(
+            f"this account lacks a right: {error.message.partition('Forbidden: ')[2] or error.message}",
+            status=403,
+            hint=(
+                "reading needs `list` on nodes, gpusharingpolicies.gpusharing.io, gpunodes.gpusharing.io, and on "
+                f"configmaps in {namespace}"
+            ),
+        )
+    return error

@@ -1,0 +1,35 @@
+"""Files as commands name them; `-` is standard input."""
+
+import sys
+from pathlib import Path
+
+from gpusharing.core.errors import InvalidInput
+
+STDIN = "-"
+SUFFIXES = {".yaml", ".yml", ".json"}
+
+
+def read_text(file: str) -> str:
+    """Return a file's text. Raises InvalidInput."""
+    try:
+        return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{shown(file)} is not UTF-8 text: {error.reason} at byte {error.start}") from error
+    except OSError as error:
+        raise InvalidInput(f"{shown(file)} cannot be read: {error.strerror or error}") from error
+
+
+def shown(file: str) -> str:
+    """Return the file as messages name it."""
+    return "standard input" if file == STDIN else file
+
+
+def expanded(file: str) -> list[str]:
+    """Return the file itself, or the files that kubectl would take from a folder. Raises InvalidInput."""
+    folder = Path(file)
+    if file == STDIN or not folder.is_dir():
+        return [file]
+    found = sorted(str(path) for path in folder.iterdir() if path.suffix in SUFFIXES and path.is_file())
+    if not found:
+        raise InvalidInput(f"{file} is a folder without .yaml, .yml or .json files")
+    return found
