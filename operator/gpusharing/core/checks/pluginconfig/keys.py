@@ -11,8 +11,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from gpusharing.api.pluginconfig import (
+    Flags,
+    GfdSection,
     GpuSharingSection,
     PluginConfig,
+    PluginSection,
     ReplicatedResource,
     ReplicatedResources,
     ResourcePattern,
@@ -20,6 +23,11 @@ from gpusharing.api.pluginconfig import (
 from gpusharing.api.problems import Problem, nearest
 
 _CASE_COUNTS: tuple[type[BaseModel], ...] = (ReplicatedResources, ReplicatedResource, ResourcePattern)
+
+# Below these the loader fills a key of `flags` of that name, if it is not set there, with an empty value: not an
+# ignored key, but one that breaks another (found in v0.20.0; go-yaml's wrapper allocates what it only wanted to see).
+_BELOW_FLAGS: tuple[type[BaseModel], ...] = (PluginSection, GfdSection)
+_NEVER_EMPTY = ("migStrategy", "deviceDiscoveryStrategy")
 
 # What people write for a reason; by key in lower case.
 _NOTES = {
@@ -65,7 +73,9 @@ def written(section: Any, key: str) -> str:
     return next((name for name in section if name.lower() == key.lower()), key)
 
 
-def ignored(data: Any, model: type[BaseModel] = PluginConfig, path: str = "") -> Iterator[Problem]:
+def ignored(
+    data: Any, model: type[BaseModel] = PluginConfig, path: str = "", above: Mapping[str, Any] | None = None
+) -> Iterator[Problem]:
     """Yield every key that the plugin does not know, at any level, and every key in a letter case of its own."""
     if not isinstance(data, Mapping) or model is GpuSharingSection:
         return
@@ -74,7 +84,7 @@ def ignored(data: Any, model: type[BaseModel] = PluginConfig, path: str = "") ->
         here = f"{path}.{key}" if path else key
         name = meant(model, key)
         if not name:
-            yield _unknown(model, path, key)
+            yield _unknown(model, path, key, above or {})
             continue
         if name in seen or (name != key and name in data):
             yield Problem(here, f"{name} stands twice, in two letter cases", f"leave one, as {name}", "warning")
@@ -86,13 +96,18 @@ def ignored(data: Any, model: type[BaseModel] = PluginConfig, path: str = "") ->
             for index, item in enumerate(value if isinstance(value, list) else ()):
                 yield from ignored(item, section, f"{here}[{index}]")
         elif section:
-            yield from ignored(value, section, here)
+            yield from ignored(value, section, here, data)
 
 
-def _unknown(model: type[BaseModel], path: str, key: str) -> Problem:
-    known = list(known_keys(model))
+def _unknown(model: type[BaseModel], path: str, key: str, above: Mapping[str, Any]) -> Problem:
     here = f"{path}.{key}" if path else key
-    return Problem(here, "unknown key, ignored", _advice(path, key, known), "warning")
+    flag = meant(Flags, key) if issubclass(model, _BELOW_FLAGS) else ""
+    if flag and above.get(written(above, flag)) is None:
+        message = f"not read here, but flags.{flag} is then taken for empty"
+        if flag in _NEVER_EMPTY:
+            return Problem(here, f"{message}, and the plugin exits", f"write {flag} below flags")
+        return Problem(here, message, f"write {flag} below flags", "warning")
+    return Problem(here, "unknown key, ignored", _advice(path, key, list(known_keys(model))), "warning")
 
 
 def _advice(path: str, key: str, known: list[str]) -> str:

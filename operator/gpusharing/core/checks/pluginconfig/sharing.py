@@ -10,7 +10,7 @@ from gpusharing.api.problems import Problem, quoted
 from gpusharing.api.sharing import MAX_MPS_REPLICAS, MAX_REPLICAS, MIN_REPLICAS, RESOURCE_NAME_PATTERN
 from gpusharing.core.checks.pluginconfig.keys import written
 from gpusharing.core.checks.pluginconfig.resourcenames import check_name, full_name
-from gpusharing.core.checks.pluginconfig.values import boolean, kind_of
+from gpusharing.core.checks.pluginconfig.values import boolean, is_whole, kind_of
 
 MAX_MPS_REPLICAS_OF_OLD_GPUS = 16
 MAX_INT = 2**63 - 1
@@ -113,7 +113,7 @@ def _name(value: Any, path: str, mig_strategy: str, *, mps: bool) -> Iterator[Pr
 def _replicas(value: Any, path: str, *, mps: bool) -> Iterator[Problem]:
     if isinstance(value, bool) or not isinstance(value, int | float):
         yield Problem(path, f"{quoted(value)} is {kind_of(value)}, must be an integer", "write it without quotes")
-    elif value != value or int(value) != value or abs(value) > MAX_INT:
+    elif not is_whole(value) or abs(value) > MAX_INT:
         yield Problem(path, f"{quoted(value)} is not an integer, the plugin exits")
     elif value < MIN_REPLICAS:
         yield Problem(path, f"{quoted(value)}, must be at least 2, the plugin exits", "to not share it leave it out")
@@ -150,7 +150,7 @@ def _devices(value: Any, path: str) -> Iterator[Problem]:
             yield Problem(path, "read, then reset to all: every GPU is shared", "leave it out", "warning")
         for item in wrong[:1]:
             yield Problem(path, f"{quoted(item)} is not a GPU index or UUID, the plugin exits", hint)
-    elif isinstance(value, int | float) and not isinstance(value, bool) and value == value and int(value) == value > 0:
+    elif is_whole(value) and value > 0:
         yield Problem(path, "read, then reset to all: every GPU is shared", "leave it out", "warning")
     else:
         shown = quoted(value) if isinstance(value, str | int | float) else kind_of(value)
@@ -162,7 +162,7 @@ def _is_device(item: Any) -> bool:
     if item is None:
         return True  # read as index 0
     if isinstance(item, int | float):
-        return not isinstance(item, bool) and item == item and 0 <= item <= 2**64 - 1 and int(item) == item
+        return is_whole(item) and 0 <= item < 2**64
     if not isinstance(item, str):
         return False
     if re.fullmatch(r"[0-9]+(:[0-9]+)?", item):

@@ -35,6 +35,11 @@ def kind_of(value: Any) -> str:
             return "a list"
 
 
+def is_whole(value: Any) -> bool:
+    """Whether the value is read as an integer; `2.0` is, infinity and booleans are not."""
+    return not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+
+
 def wrong_values(data: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield every value outside `sharing` that is refused, or not taken as meant."""
     yield from _section(data, PluginConfig, "", "")
@@ -139,7 +144,8 @@ def _sleep_interval(path: str, value: Any) -> Iterator[Problem]:
 
 
 def _channel_ids(path: str, value: Any) -> Iterator[Problem]:
-    if (value is not None and value not in ([], [0], [None])) or value == [False]:
+    accepted = value in (None, [], [0], [None]) and not (value and isinstance(value[0], bool))
+    if not accepted:
         yield Problem(path, f"{quoted(value)} is refused, the plugin exits", "only [] and [0] are accepted")
 
 
