@@ -1,9 +1,10 @@
-"""Write what is generated from the API models: the CRDs, and the reference of reasons. `--check` only compares."""
+"""Write what is generated: CRDs from the API models, and the pages of docs/reference. `--check` only compares."""
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import reference
 import yaml
 
 from gpusharing.api import crd, names
@@ -25,13 +26,13 @@ def _yaml(document: object) -> str:
 
 
 def _reasons() -> str:
-    rows = [f"| `{reason}` | {reason.sentence} |" for reason in sorted(Reason)]
+    rows = [f"| [`{reason}`](../troubleshooting/{reason}.md) | {reason.sentence} |" for reason in sorted(Reason)]
     return "\n".join(
         [
             "<!-- Generated from operator/gpusharing/api/reasons.py by `make generate`. Do not edit. -->",
             "# Reasons",
             "",
-            "One word is the reason of a condition and of an Event.",
+            "One word is the reason of a condition, an Event and a problem in the command line. Each has a page.",
             "",
             "| reason | meaning |",
             "|---|---|",
@@ -45,6 +46,9 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield ROOT / "crds" / f"{names.POLICIES_CRD}.yaml", _yaml(crd.policy_crd())
     yield ROOT / "crds" / f"{names.GPU_NODES}.{names.GROUP}.yaml", _yaml(crd.gpu_node_crd())
     yield ROOT / "docs" / "reference" / "reasons.md", _reasons()
+    yield ROOT / "docs" / "reference" / "policy.md", reference.kind_page(crd.policy_crd())
+    yield ROOT / "docs" / "reference" / "gpunode.md", reference.kind_page(crd.gpu_node_crd())
+    yield ROOT / "docs" / "reference" / "settings.md", reference.settings_page()
 
 
 def main() -> int:
