@@ -108,7 +108,7 @@ def render(spec: PolicySpec, layout: Layout) -> RenderedConfig:
         gpusharing=GpuSharingSection(allocation=allocation) if layout == "per-node" else None,
     )
     digest = config.digest()
-    return RenderedConfig(_config_name(spec, digest), digest, config.to_yaml(), config)
+    return RenderedConfig(_config_name(spec, layout, digest), digest, config.to_yaml(), config)
 
 
 def _sharing(sharing: Sharing) -> SharingSection:
@@ -123,9 +123,13 @@ def _sharing(sharing: Sharing) -> SharingSection:
     return SharingSection(mps=replicated) if sharing.strategy == "mps" else SharingSection(time_slicing=replicated)
 
 
-def _config_name(spec: PolicySpec, digest: str) -> str:
-    """Return `<policy>[-<MIG strategy>][-<max replicas>x]-<8 hex>` (decision 2); only the hex means anything."""
-    parts: list[str] = [spec.allocation.policy]
+def _config_name(spec: PolicySpec, layout: Layout, digest: str) -> str:
+    """Return `<policy>[-<MIG strategy>][-<max replicas>x]-<8 hex>` (decision 2); only the hex means anything.
+
+    The rest says nothing that is not rendered: `spread`, unknown to NVIDIA's plugin, is `distributed` there.
+    """
+    policy = spec.allocation.policy
+    parts: list[str] = ["distributed" if layout == "shared" and policy == "spread" else policy]
     if spec.mig_strategy != "none":
         parts.append(spec.mig_strategy)
     if spec.sharing:
