@@ -84,12 +84,10 @@ def _number(text: str | None) -> int:
 def _sharing(labels: Mapping[str, str], product: str) -> tuple[str, int]:
     replicas = max(1, _number(labels.get(names.REPLICAS_LABEL)))
     said = labels.get(names.SHARING_STRATEGY_LABEL, "")
-    if said and said not in _STRATEGIES:
-        return "unknown", replicas
-    if said and said != "none":
-        return said, replicas
+    if said:
+        return said if said in _STRATEGIES else "unknown", replicas
     # GFD before the sharing-strategy label: the suffix and more than one replica are the only signs.
-    if not said and replicas > 1 and product.endswith("-SHARED"):
+    if replicas > 1 and product.endswith("-SHARED"):
         return "time-slicing", replicas
     return "none", replicas
 
