@@ -23,9 +23,12 @@ $(VENV)/.ready: requirements.lock pyproject.toml hack/uv
 	@$(UV) pip install --quiet --python $(VENV) --no-build-isolation --no-deps -e .
 	@touch $@
 
-lock: setup  ## requirements.lock anew, from the floors in pyproject.toml
-	$(UV) pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --all-extras --group dev \
-	  --no-emit-index-url --no-emit-find-links pyproject.toml -o requirements.lock
+COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 \
+  --no-emit-index-url --no-emit-find-links pyproject.toml
+
+lock:  ## both locks anew, from the floors in pyproject.toml: the project's, and what the image needs of it
+	$(COMPILE) --all-extras --group dev -o requirements.lock
+	$(COMPILE) --extra controller --extra cli --constraint requirements.lock -o requirements-image.lock
 
 cluster: setup  ## fetch and build what the test cluster needs, into the cache
 	@$(RUN)python -m tests.support.cluster.binaries
