@@ -73,7 +73,9 @@ class TestEveryPlaceOfTheSpecIsBounded:
 
 
 def test_the_status_has_no_default_but_that_nobody_has_looked_yet() -> None:
-    defaults = {path: place["default"] for path, place in EVERYWHERE.items() if ".status" in path and "default" in place}
+    defaults = {
+        path: place["default"] for path, place in EVERYWHERE.items() if ".status" in path and "default" in place
+    }
     assert defaults == {"gsp.status": {"observedGeneration": 0}}
 
 
