@@ -38,7 +38,7 @@ generate: setup  ## CRDs and reference pages, from the API models
 
 lint: setup  ## format, lint, import contracts, spelling, generated files up to date
 	@$(RUN)ruff format --check --quiet . && $(RUN)ruff check --quiet .
-	@$(RUN)lint-imports --no-timing >/dev/null || $(RUN)lint-imports
+	@$(RUN)lint-imports --no-logo
 	@$(RUN)codespell
 	@$(RUN)python scripts/generate.py --check
 

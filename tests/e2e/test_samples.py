@@ -1,4 +1,4 @@
-"""Every sample of config/samples as a user applies it: from `kubectl apply` to `kubectl wait`, and what nodes have then.
+"""Every sample of config/samples as a user applies it: from `kubectl apply` to `kubectl wait`, and what a node gets.
 
 The reports are simulated (tests/support/plugin_double.py) until the in-node plugin exists.
 """
