@@ -13,6 +13,7 @@ from gpusharing.api.reasons import Reason
 Severity = Literal["error", "warning", "hint"]
 M = TypeVar("M", bound=BaseModel)
 _VALUE_MAX = 80
+PROBLEMS_MAX = 100  # of one input: naming the nearest key of each of 10,000 unknown ones would take minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ def parse(model: type[M], data: object, *, at: str = "") -> tuple[M | None, list
         return model.model_validate(data, by_alias=True, by_name=False), []
     except ValidationError as error:
         prefix = (at,) if at else ()
-        findings = sorted(error.errors(include_url=False), key=lambda finding: _position(data, finding["loc"]))
+        findings = error.errors(include_url=False)[:PROBLEMS_MAX]
+        findings.sort(key=lambda finding: _position(data, finding["loc"]))
         return None, [_problem(model, finding, prefix) for finding in findings]
 
 

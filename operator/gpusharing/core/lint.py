@@ -22,6 +22,11 @@ class _Chart(Protocol):
     def check(self, values: Mapping[str, Any], mps_users: Sequence[str]) -> list[Problem]: ...
 
 
+# A file with more of them is a mistake, or an attack: what is found is cut, and said to be.
+FINDINGS_MAX = 1000
+CONFIGS_MAX = 1000
+_WEIGHT = {"error": 0, "warning": 1, "hint": 2}
+
 _CHARTS: dict[Kind, _Chart] = {Kind.CHART_VALUES: chartvalues, Kind.OPERATOR_VALUES: operatorvalues}
 
 
@@ -61,8 +66,8 @@ class _File:
             self._standalone(documents)
 
     def find(self, document: Document, problems: Iterable[Problem], config: str = "") -> None:
-        """Keep the problems of a document."""
-        for problem in problems:
+        """Keep the problems of a document, the worst ones where there are too many."""
+        for problem in _worst(problems):
             self._add(document.line_of(problem.path), config, problem)
 
     def _add(self, line: int, config: str, problem: Problem) -> None:
@@ -79,7 +84,7 @@ class _File:
         )
 
     def _read_problems(self, document: Document, config: str = "") -> None:
-        for finding in document.findings:
+        for finding in (*document.findings[:FINDINGS_MAX], *document.findings[FINDINGS_MAX:][-1:]):
             self._add(finding.line, config, finding.problem)
 
     def _object(self, document: Document) -> None:
@@ -90,8 +95,9 @@ class _File:
             case Kind.LIST:
                 self._read_problems(document)
                 items, lines = document.data["items"], document.data["items"].lines
-                for item, line in zip(items, lines, strict=True):
+                for item, line in list(zip(items, lines, strict=True))[:CONFIGS_MAX]:
                     self._object(Document(item, line, document.whole))
+                self._too_many(document, "items", len(items))
             case Kind.POLICY:
                 self._policy(document)
             case Kind.CONFIGMAP:
@@ -134,10 +140,15 @@ class _File:
         self.find(document, chart.check(document.data, mps_users) if document.whole else ())
 
     def _configs(
-        self, outer: Document, configs: Iterable[Embedded], environment: Environment | None = None
+        self, outer: Document, configs: Sequence[Embedded], environment: Environment | None = None
     ) -> dict[str, Any]:
         """Look at the configs inside another document. Returns name → config."""
-        return {config.name: self._embedded(outer, config, environment) for config in configs}
+        self._too_many(outer, "data", len(configs))
+        return {config.name: self._embedded(outer, config, environment) for config in configs[:CONFIGS_MAX]}
+
+    def _too_many(self, document: Document, path: str, count: int) -> None:
+        if count > CONFIGS_MAX:
+            self.find(document, [Problem(path, f"{count} entries: only the first {CONFIGS_MAX} were looked at")])
 
     def _embedded(self, outer: Document, config: Embedded, environment: Environment | None) -> Any:
         place = outer.place_of(config.path)
@@ -160,6 +171,16 @@ class _File:
         message = "never read: only the first document counts"
         for document in filter(_says_something, documents):
             self._add(document.line, config, Problem("", message, "give each config a file or a key", "warning"))
+
+
+def _worst(problems: Iterable[Problem]) -> Sequence[Problem]:
+    """Return the problems, or the worst ones and how many are left out."""
+    problems = list(problems)
+    if len(problems) <= FINDINGS_MAX:
+        return problems
+    ordered = sorted(problems, key=lambda problem: _WEIGHT[problem.severity])
+    left_out = Problem("", f"{len(problems) - FINDINGS_MAX} more findings are left out", severity="hint")
+    return [*ordered[:FINDINGS_MAX], left_out]
 
 
 def _says_something(document: Document) -> bool:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from gpusharing.api import names
 from gpusharing.api.policy import PolicySpec
-from gpusharing.api.problems import Problem
+from gpusharing.api.problems import Problem, quoted
 from gpusharing.api.sharing import Allocation
 from gpusharing.core.gfd import model_of
 from gpusharing.core.mig import resource_profiles
@@ -25,17 +25,30 @@ _OLD_MODELS = re.compile(r"\b(V100|P100|P40|P4|M60|K80)\b")
 
 def advise(spec: PolicySpec, layout: Literal["per-node", "shared"]) -> list[Problem]:
     """Return what an admin should know about a spec that is valid, in order of its fields."""
-    return [*_impossible_profiles(spec), *_allocation(spec, layout), *_sharing(spec), *_envvar(spec)]
+    return [*_selector(spec), *_impossible_profiles(spec), *_allocation(spec, layout), *_sharing(spec), *_envvar(spec)]
+
+
+def _products(spec: PolicySpec) -> Iterator[tuple[str, str]]:
+    """Yield path and value of every product label that the selector asks for."""
+    selector, path = spec.node_selector, "spec.nodeSelector"
+    if product := (selector.match_labels or {}).get(names.PRODUCT_LABEL):
+        yield f"{path}.matchLabels.{names.PRODUCT_LABEL}", product
+    for index, term in enumerate(selector.match_expressions or ()):
+        if term.key == names.PRODUCT_LABEL and term.operator == "In":
+            for place, product in enumerate(term.values or ()):
+                yield f"{path}.matchExpressions[{index}].values[{place}]", product
 
 
 def _models(spec: PolicySpec) -> list[str]:
     """Return the GPU models that the selector names; empty = it does not name them."""
-    selector = spec.node_selector
-    listed = [(selector.match_labels or {}).get(names.PRODUCT_LABEL)]
-    for term in selector.match_expressions or ():
-        if term.key == names.PRODUCT_LABEL and term.operator == "In":
-            listed += term.values or ()
-    return [model_of(model) for model in listed if model]
+    return [model_of(product) for _, product in _products(spec)]
+
+
+def _selector(spec: PolicySpec) -> Iterator[Problem]:
+    for path, product in _products(spec):
+        if (model := model_of(product)) != product:
+            message = f"{quoted(product)} is what the label says only while the nodes are shared so already"
+            yield Problem(path, message, f"write {model}: it matches the label with and without suffix", "warning")
 
 
 def _impossible_profiles(spec: PolicySpec) -> Iterator[Problem]:

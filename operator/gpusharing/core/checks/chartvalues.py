@@ -8,12 +8,14 @@ hint: the entries are a']
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from gpusharing.api.problems import Problem, nearest, quoted
 from gpusharing.core.documents import Embedded, embedded
 from gpusharing.core.pluginenv import Environment
 
+UNKNOWN_MAX = 100
 _VALUES = (
     *("affinity", "allowDefaultNamespace", "cdi", "compatWithCPUManager", "config", "deviceDiscoveryStrategy"),
     *("deviceIDStrategy", "deviceListStrategy", "devicePlugin", "failOnInitError", "fullnameOverride"),
@@ -57,9 +59,9 @@ def check(values: Mapping[str, Any], mps_users: Sequence[str] = ()) -> list[Prob
     """Return what is wrong with the values themselves. `mps_users`: the configs that ask for MPS."""
     config = values["config"]
     return [
-        *_unknown(values),
+        *islice(_unknown(values), UNKNOWN_MAX),
         *_dropped(values),
-        *_unknown(config, "config.", _CONFIG_VALUES),
+        *islice(_unknown(config, "config.", _CONFIG_VALUES), UNKNOWN_MAX),
         *_source(config),
         *embedded(config.get("map"), "config.map")[1],
         *_default(config),

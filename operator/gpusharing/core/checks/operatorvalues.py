@@ -9,12 +9,14 @@ without a label. hint: the entries are a']
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from gpusharing.api.problems import Problem, nearest, quoted
 from gpusharing.core.documents import Embedded, embedded
 from gpusharing.core.pluginenv import VARIABLES, Environment
 
+UNKNOWN_MAX = 100
 _PATH = "devicePlugin.config"
 _CONFIG_VALUES = ("create", "name", "default", "data")
 _PLUGIN_VALUES = (
@@ -65,7 +67,7 @@ def check(values: Mapping[str, Any], mps_users: Sequence[str] = ()) -> list[Prob
     """Return what is wrong with the values themselves. `mps_users`: the configs that ask for MPS."""
     config = values["devicePlugin"]["config"]
     return [
-        *_unknown(values["devicePlugin"], config),
+        *islice(_unknown(values["devicePlugin"], config), UNKNOWN_MAX),
         *_created(config),
         *embedded(config.get("data"), f"{_PATH}.data")[1],
         *_default(config),

@@ -24,12 +24,16 @@ def check_name(path: str, value: Any) -> Iterator[Problem]:
     name = full_name(value)
     short = name.removeprefix(names.RESOURCE_DOMAIN)
     if "/" in short:
-        message = f"{quoted(value)} is of another domain: the plugin reads {name}, refuses the two slashes and exits"
+        message = (
+            f"{quoted(value)} is of another domain: the plugin reads {quoted(name)}, refuses the two slashes and exits"
+        )
         yield Problem(path, message, _EXAMPLES)
     elif len(name) > NAME_MAX:
         yield Problem(path, f"{quoted(name)} has {len(name)} characters, at most {NAME_MAX} are allowed")
     elif not _SUBDOMAIN.fullmatch(short):
-        hint = f"in resource names + is written as a dot: {name.replace('+', '.')}" if "+" in short else _EXAMPLES
+        hint = (
+            f"in resource names + is written as a dot: {quoted(name.replace('+', '.'))}" if "+" in short else _EXAMPLES
+        )
         yield Problem(path, f"{quoted(value)} is not a resource name, the plugin exits", hint)
     elif name != value:
         yield Problem(path, f"read as {name}", f"write {name}", "hint")

@@ -57,7 +57,7 @@ def _strategy(data: Any, path: str, mig_strategy: str, *, mps: bool) -> Iterator
         yield from _entry(entry, here, mig_strategy, mps=mps, renamed=renamed)
         name = full_name(str(entry.get("name")))
         if name in seen:
-            message = f"{name} again: the ids of both collide, the larger number of replicas wins"
+            message = f"{quoted(name)} again: the ids of both collide, the larger number of replicas wins"
             yield Problem(here, message, "list each resource once", "warning")
         seen.add(name)
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -12,6 +13,8 @@ from gpusharing.api.problems import Problem, nearest, parse, quoted
 from gpusharing.api.sharing import DeviceListStrategy
 from gpusharing.core.checks.pluginconfig.keys import known_keys, meant, section_of
 from gpusharing.core.checks.pluginconfig.resourcenames import check_name
+
+STRATEGIES_MAX = 100
 
 Rule = Callable[[str, Any], Iterator[Problem]]
 # Go's time.ParseDuration.
@@ -111,7 +114,6 @@ def _version(path: str, value: Any) -> Iterator[Problem]:
 
 
 def _device_list_strategy(path: str, value: Any) -> Iterator[Problem]:
-    known = get_args(DeviceListStrategy)
     if isinstance(value, str) and "," in value:
         listed = ", ".join(word.strip() for word in value.split(","))
         message = f"{quoted(value)} is one unknown strategy in a file, the plugin exits"
@@ -119,12 +121,19 @@ def _device_list_strategy(path: str, value: Any) -> Iterator[Problem]:
     elif isinstance(value, list):
         if not value:
             yield Problem(path, "an empty list: no container is given its GPU", "leave it out", "warning")
-        for index, word in enumerate(value):
-            if word is None:
-                yield Problem(f"{path}[{index}]", "null, must be a strategy", f"one of {', '.join(known)}")
-            yield from one_of(*known)(f"{path}[{index}]", word)
+        yield from islice(_strategies(path, value), STRATEGIES_MAX)
     else:
-        yield from one_of(*known)(path, value)
+        yield from one_of(*_STRATEGIES)(path, value)
+
+
+_STRATEGIES = get_args(DeviceListStrategy)
+
+
+def _strategies(path: str, words: list[Any]) -> Iterator[Problem]:
+    for index, word in enumerate(words):
+        if word is None:
+            yield Problem(f"{path}[{index}]", "null, must be a strategy", f"one of {', '.join(_STRATEGIES)}")
+        yield from one_of(*_STRATEGIES)(f"{path}[{index}]", word)
 
 
 def _allocation_policy(path: str, value: Any) -> Iterator[Problem]:
