@@ -1,7 +1,8 @@
 """How many writes may be under way at once: as many as the API server can take without making anybody wait.
 
-Halved when it says that it is overloaded; a quarter less when it answers slowly, for then more writes only lengthen its
-queue, in which everybody waits, our own lease included; one more after a good window.
+Halved when it says that it is overloaded; one more after a good window. When it answers slowly, more writes only
+lengthen its queue, in which everybody waits, our own lease included: then a quarter less, but not less than at first,
+for it may be slow for reasons that are not ours.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ from collections import deque
 from types import TracebackType
 
 START = 16
-SLOW_SECONDS = 0.5
+SLOW_SECONDS = 1.0
 
 
 class Pace:
@@ -17,7 +18,7 @@ class Pace:
 
     def __init__(self, most: int, *, start: int = START) -> None:
         self._most = most
-        self.limit = min(start, most)
+        self._start = self.limit = min(start, most)
         self._under_way = 0
         self._good = self._slow = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -51,7 +52,7 @@ class Pace:
         crowded = self._slow * 2 > self._good
         self._good = self._slow = 0
         if crowded:
-            self.limit = max(1, self.limit * 3 // 4)
+            self.limit = min(self.limit, max(self._start, self.limit * 3 // 4))
         elif self.limit < self._most:
             self.limit += 1
             self._wake()
