@@ -49,6 +49,7 @@ def main() -> int:
             Api(cluster.kubeconfig) as api,
         ):
             _show(cluster, Fleet(cluster, api))
+            _show_fence(cluster, account)
             _stay(cluster)
     finally:
         cluster.stop()
@@ -86,6 +87,23 @@ def _show(cluster: Cluster, fleet: Fleet) -> None:
     _run(cluster, "kubectl get gpunodes")
 
 
+def _show_fence(cluster: Cluster, account: Path) -> None:
+    _title("What the controller's account may not do: anything on a node but move that one label")
+    for change in (
+        "metadata: {name: l40s-1, labels: {example.com/mine: x}}",
+        "metadata: {name: l40s-1, annotations: {example.com/mine: x}}",
+        "metadata: {name: l40s-1}, spec: {taints: [{key: example.com/mine, effect: NoSchedule}]}",
+    ):
+        node = f"{{apiVersion: v1, kind: Node, {change}}}"
+        _run(
+            cluster,
+            f"echo '{node}' | kubectl apply --server-side --validate=false -f -",
+            kubeconfig=account,
+            expect=frozenset({1}),
+        )
+    _run(cluster, "kubectl delete node l40s-1", kubeconfig=account, expect=frozenset({1}))
+
+
 def _stay(cluster: Cluster) -> None:
     _title("Look around")
     print(f"  export KUBECONFIG={cluster.kubeconfig}")
@@ -107,13 +125,15 @@ def _title(text: str) -> None:
     print(f"\n{text}\n", flush=True)
 
 
-def _run(cluster: Cluster, command: str, *, expect: frozenset[int] = frozenset({0})) -> None:
+def _run(
+    cluster: Cluster, command: str, *, kubeconfig: Path | None = None, expect: frozenset[int] = frozenset({0})
+) -> None:
     """Run a command as a user would, and show it with its output; `expect` are the exit codes that are fine."""
     print(f"$ {command}", flush=True)
     tools = f"{bring_kubectl().parent}:{ROOT / '.venv' / 'bin'}"
     environment = {
         **os.environ,
-        "KUBECONFIG": str(cluster.kubeconfig),
+        "KUBECONFIG": str(kubeconfig or cluster.kubeconfig),
         "PATH": f"{tools}:{os.environ['PATH']}",
         "COLUMNS": os.environ.get("COLUMNS", "100"),
     }
