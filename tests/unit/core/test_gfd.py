@@ -44,6 +44,28 @@ def test_the_model_of_a_real_node_does_not_depend_on_its_capacity(node: dict[str
     assert read_labels(node["labels"]).model == node["expect"]["model"]
 
 
+@pytest.mark.parametrize(
+    ("labels", "want"),
+    [
+        ({"gpu.product": "X-SHARED", "gpu.replicas": "4"}, ("time-slicing", 4)),
+        ({"gpu.product": "X-SHARED"}, ("none", 1)),
+        ({"gpu.product": "X-SHARED", "gpu.replicas": "1"}, ("none", 1)),
+        ({"gpu.product": "X", "gpu.replicas": "4"}, ("none", 4)),
+        ({"gpu.product": "X-SHARED", "gpu.replicas": "4", "gpu.sharing-strategy": "none"}, ("none", 4)),
+        ({"gpu.product": "X", "gpu.replicas": "4", "gpu.sharing-strategy": "mps"}, ("mps", 4)),
+        ({"gpu.product": "X", "gpu.sharing-strategy": "mig"}, ("unknown", 1)),
+        ({"gpu.product": "X", "gpu.replicas": "0"}, ("none", 1)),
+        ({"gpu.product": "X", "gpu.replicas": "four"}, ("none", 1)),
+    ],
+    ids=str,
+)
+def test_sharing_is_what_its_label_says_and_without_one_suffix_and_replicas_together(
+    labels: dict[str, str], want: tuple[str, int]
+) -> None:
+    read = read_labels({f"nvidia.com/{key}": value for key, value in labels.items()})
+    assert (read.sharing, read.replicas) == want
+
+
 MODELS = {
     "NVIDIA-L4": "NVIDIA-L4",
     "NVIDIA-L4-SHARED": "NVIDIA-L4",

@@ -95,6 +95,10 @@ class TestWhoseItIs:
         read = read_record(written(annotations=None))
         assert (read.ours, read.node, read.policy, read.config, read.previous_label) == (True, "a", "", "", None)
 
+    def test_a_configmap_of_ours_that_bears_no_record_s_name_is_no_record(self) -> None:
+        shared = {"metadata": {"name": "gpu-sharing-config", "labels": {names.MANAGED_LABEL: "true"}}}
+        assert not read_record(shared).ours
+
     def test_of_a_long_name_the_annotation_says_the_node(self) -> None:
         long = make_node("n" * 253).build()
         assert read_record(written(make_record(long, OLD))).node == "n" * 253
