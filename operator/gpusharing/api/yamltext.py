@@ -269,18 +269,20 @@ class _Reader:
 
     def _explained(self, error: yaml.YAMLError, position: int) -> tuple[int, str, str, str]:
         """Return line, message, hint and key of a syntax error, in words about the text rather than the parser."""
+        lines = _BREAK.split(self._text.rstrip())
         mark = getattr(error, "problem_mark", None)
         line = mark.line if mark else position
-        lines = _BREAK.split(self._text)
-        written = lines[line] if line < len(lines) else ""
-        found = _KEY_ON_LINE.match(written)
-        key = found[1] if found else ""
+        if line >= len(lines):  # the end came too early: what was never closed is the mistake
+            opened = getattr(error, "context_mark", None)
+            line = min(opened.line if opened else line, len(lines) - 1)
+        written = lines[line]
         if "\t" in written[: len(written) - len(written.lstrip())]:
             return line, "a tab as indentation, not valid YAML", "indent with blanks", ""
         what = str(getattr(error, "problem", None) or getattr(error, "reason", "") or "unreadable")
         if what.startswith("mapping values are not allowed"):
             hint = "a key that is indented deeper than the one above it, or an unquoted value with a colon in it"
-            return line, f"not valid YAML: {what}", hint, key
+            found = _KEY_ON_LINE.match(written)
+            return line, f"not valid YAML: {what}", hint, found[1] if found else ""
         return line, f"not valid YAML: {what}", "", ""
 
 
