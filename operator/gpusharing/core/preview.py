@@ -86,11 +86,11 @@ class Preview:
         record, plan = self.before.records.get(state.node), state.plan
         holder = record.policy if record is not None and record.ours else ""
         left_alone = plan.change in LEFT_ALONE or self.after.uncertain(state.node)
-        wins = state.assignment.outcome is Outcome.OWNED and not left_alone
+        winner = state.owner if state.assignment.outcome is Outcome.OWNED else ""
         return PlannedNode(
             node=state.node,
             model=self.after.nodes[state.node].model,
-            owner=BeforeAfter(before=holder, after=holder if left_alone else state.owner if wins else ""),
+            owner=BeforeAfter(before=holder, after=holder if left_alone else winner),
             config=BeforeAfter(before=plan.before, after=plan.before if left_alone else plan.after),
             change=self._word(state),
             devices=self._devices(plan, left_alone=left_alone),

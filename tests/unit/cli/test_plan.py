@@ -56,6 +56,16 @@ def test_alike_notes_are_said_once_with_the_first_names(tmp_path: Path, capsys: 
     assert [line for line in done.out.splitlines() if line.startswith("note: a, b, c and 2 more:")]
 
 
+def test_a_node_that_a_tie_leaves_unchanged_is_a_note_and_no_row(tmp_path: Path, capsys: Capsys) -> None:
+    node, record, report = configured(make_node(), PACK, make_report())
+    saved = save(tmp_path, nodes=[node], policies=[PACK], records=[record], reports=[report])
+    done = run(capsys, "plan", "-f", write(tmp_path, make_policy("other").sharing(2)), "--from", saved)
+    assert done.out.splitlines() == [
+        "note: a: other ties with pack on priority and changes nothing: the older wins; set spec.priority",
+        "0 to add, 0 to change, 0 to release, 1 unchanged, 0 skipped",
+    ]
+
+
 def test_a_dry_run_policy_is_planned_and_said_to_write_nothing(tmp_path: Path, capsys: Capsys) -> None:
     done = run(
         capsys, "plan", "-f", write(tmp_path, PACK.dry_run()), "--from", save(tmp_path, nodes=[make_node().gpus(1)])

@@ -1,5 +1,7 @@
 """`explain`: why one node has its config, and how far that config is."""
 
+from dataclasses import replace
+
 from tests.support.builders import ago, make_node, make_policy, make_report
 from tests.support.worlds import configured, make_world
 
@@ -63,3 +65,10 @@ def test_a_node_without_a_gpu_says_that_it_is_none() -> None:
 def test_a_policy_with_an_invalid_spec_is_considered_too() -> None:
     it = account(make_world(nodes=[make_node()], policies=[PACK.invalid()]), "a")
     assert [(policy.mode, policy.matches) for policy in it.considered] == [("invalid", False)]
+
+
+def test_devices_without_any_gpu_are_more_than_predicted() -> None:
+    node, record, report = configured(make_node(), PACK, make_report().gpus(2))
+    none_left = replace(report, inventory=())
+    it = account(make_world(nodes=[node], policies=[PACK], records=[record], reports=[none_left]), "a")
+    assert [(row.predicted, row.advertised) for row in it.resources] == [(0, 8)]

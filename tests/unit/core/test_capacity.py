@@ -39,6 +39,12 @@ def test_under_a_label_set_by_hand_the_report_says_what_is_served() -> None:
     assert devices_now(make_world(nodes=[node], reports=[report]), "a") == {GPU: 8}
 
 
+def test_a_sick_device_counts_and_a_retiring_one_does_not() -> None:
+    report = make_report().gpus(2).serving(PACK.rendered()).row(GPU, devices=10, healthy=5, retiring=2)
+    node = make_node().manual(PACK.rendered().name)
+    assert devices_now(make_world(nodes=[node], reports=[report]), "a") == {GPU: 8}
+
+
 def test_labels_say_what_an_unlabelled_node_shares_already() -> None:
     shared = make_node().gpus(8).label("nvidia.com/gpu.replicas", "2")
     mixed = make_node("b").gpus(8).mig("mixed", **{"1g.10gb": 56}).label("nvidia.com/mig-1g.10gb.replicas", "3")

@@ -115,6 +115,12 @@ def test_what_only_the_controller_sees_is_taken_from_its_status() -> None:
     assert [(p.reason, p.message) for p in report.problems] == [("LabelContested", contested.message)]
 
 
+def test_what_is_counted_now_is_not_repeated_from_the_status() -> None:
+    ready = condition("Ready", "True", "Applied")
+    degraded = condition("Degraded", "True", "CapacityMismatch", "as it was a minute ago")
+    assert overview(world_with_status(PACK, ready, degraded)).problems == []
+
+
 def test_an_empty_cluster_is_an_empty_report() -> None:
     report = overview(make_world())
     assert (report.gpu_nodes, report.policies, report.groups, report.problems) == (0, [], [], [])
