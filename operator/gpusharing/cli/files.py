@@ -9,10 +9,13 @@ STDIN = "-"
 SUFFIXES = {".yaml", ".yml", ".json"}
 
 
-def read_text(file: str) -> str:
-    """Return a file's text. Raises InvalidInput."""
+def read_text(file: str, *, at_most: int = -1) -> str:
+    """Return a file's text, or its first characters. Raises InvalidInput."""
     try:
-        return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+        if file == STDIN:
+            return sys.stdin.read(at_most)
+        with Path(file).open(encoding="utf-8") as stream:
+            return stream.read(at_most)
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{shown(file)} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except OSError as error:

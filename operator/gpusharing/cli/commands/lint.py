@@ -1,11 +1,13 @@
 """`kubectl gpusharing lint`."""
 
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
 from gpusharing.api.lint import LintReport
+from gpusharing.api.problems import Severity
+from gpusharing.api.yamltext import MAX_BYTES
 from gpusharing.cli.files import read_text
 from gpusharing.cli.findings import print_findings
 from gpusharing.cli.options import LayoutOption
@@ -32,12 +34,17 @@ def lint(
       kubectl gpusharing lint policy.yaml
       kubectl get configmap -n gpu-operator device-plugin-config -o yaml | kubectl gpusharing lint -
     """
-    findings = find([(file, read_text(file)) for file in files], layout or "per-node")
+    texts = [(file, read_text(file, at_most=MAX_BYTES + 1)) for file in files]  # a longer one is refused as too long
+    findings = find(texts, layout or "per-node")
     _print(LintReport(findings=findings), output)
     counts = Counter(finding.severity for finding in findings)
-    looked_at = "1 file" if len(files) == 1 else f"{len(files)} files"
-    say(f"{looked_at}: {counts['error']} errors, {counts['warning']} warnings, {counts['hint']} hints")
+    found = ", ".join(_counted(counts[severity], severity) for severity in get_args(Severity))
+    say(f"{_counted(len(files), 'file')}: {found}")
     return PROBLEMS if counts["error"] else OK
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _print(report: LintReport, output: Format) -> None:
