@@ -5,24 +5,35 @@ import logging
 from typing import Literal
 
 from gpusharing.api import names
+from gpusharing.cli.progress import Progress
 from gpusharing.core.desired_state import Layout
 from gpusharing.core.errors import ApiError
 from gpusharing.core.world import Objects, layout_of
 from gpusharing.kube import paths
-from gpusharing.kube.client import Client, connect
+from gpusharing.kube.client import Client, JsonObject, connect
 
 TIMEOUT = 30.0
 
 
-async def read_cluster(kubeconfig: str, context: str, namespace: str, layout: Layout | None) -> Objects:
+async def read_cluster(
+    kubeconfig: str, context: str, namespace: str, layout: Layout | None, progress: Progress
+) -> Objects:
     """List what decisions are taken from. In layout per-node only the metadata of nodes is asked for."""
     client = await _connect(kubeconfig, context, TIMEOUT)
+
+    async def read(what: str, path: str, *, only_metadata: bool = False) -> list[JsonObject]:
+        items: list[JsonObject] = []
+        async for page in client.pages(path, only_metadata=only_metadata):
+            items += page.items
+            progress.tell(f"reading {what}: {len(items):,}")
+        return items
+
     try:
-        policies = await client.list(paths.POLICIES)
-        reports = await client.list(paths.GPU_NODES)
-        configmaps = await client.list(paths.configmaps(namespace))
+        policies = await read("policies", paths.POLICIES)
+        reports = await read("reports", paths.GPU_NODES)
+        configmaps = await read("records", paths.configmaps(namespace))
         metadata = (layout or layout_of(configmaps)) == "per-node"
-        nodes = await client.list(paths.NODES, only_metadata=metadata)
+        nodes = await read("nodes", paths.NODES, only_metadata=metadata)
     except ApiError as error:
         raise _explained(error, client.server, namespace) from error
     finally:

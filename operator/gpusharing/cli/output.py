@@ -19,6 +19,7 @@ FormatOption = Annotated[
     Format, typer.Option("--output", "-o", help="table, wide (more columns), json, yaml, or name (names alone).")
 ]
 
+MACHINE: frozenset[Format] = frozenset({"json", "yaml", "name"})
 GAP = "   "
 NARROW_GAP = "  "  # where the wider one does not fit
 # A word that is a whole cell, or leads a line, and the colour that goes with it.

@@ -2,6 +2,7 @@
 
 import asyncio
 import difflib
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from typing import Literal
 
 from gpusharing.api import names
 from gpusharing.api.problems import quoted
+from gpusharing.cli.progress import Progress
 from gpusharing.cli.saved import read_saved
 from gpusharing.core.desired_state import Layout
 from gpusharing.core.errors import InvalidInput
@@ -24,6 +26,8 @@ class Source:
     context: str = ""
     namespace: str = names.NAMESPACE
     layout: Layout | None = None
+    # a program reads what is printed: no progress on the terminal
+    quiet: bool = False
 
     def read(self) -> World:
         """Read the world from the saved files, or from the cluster."""
@@ -32,7 +36,10 @@ class Source:
         else:
             from gpusharing.cli.cluster import read_cluster
 
-            objects = asyncio.run(read_cluster(self.kubeconfig, self.context, self.namespace, self.layout))
+            with Progress(sys.stderr, quiet=self.quiet) as progress:
+                objects = asyncio.run(
+                    read_cluster(self.kubeconfig, self.context, self.namespace, self.layout, progress)
+                )
         return read_world(objects, now=datetime.now(UTC), layout=self.layout)
 
     def names_of(self, kind: Literal["nodes", "policies"], *, timeout: float) -> list[str]:

@@ -8,6 +8,7 @@ from gpusharing.api import names
 from gpusharing.api.explanation import Explanation
 from gpusharing.cli.options import ContextOption, KubeconfigOption, LayoutOption, NamespaceOption, SavedOption
 from gpusharing.cli.output import (
+    MACHINE,
     Column,
     Format,
     FormatOption,
@@ -47,7 +48,7 @@ def explain(
       kubectl gpusharing explain node/gpu-a --from saved.json -o yaml
     """
     name = _node_name(node)
-    world = Source(saved or [], kubeconfig, context, namespace, layout).read()
+    world = Source(saved or [], kubeconfig, context, namespace, layout, quiet=output in MACHINE).read()
     find_node(world, name)
     _print(account(world, name), output)
     return 0

@@ -11,6 +11,7 @@ from gpusharing.cli.files import STDIN
 from gpusharing.cli.findings import print_findings
 from gpusharing.cli.options import ContextOption, KubeconfigOption, LayoutOption, NamespaceOption, SavedOption
 from gpusharing.cli.output import (
+    MACHINE,
     Column,
     Format,
     FormatOption,
@@ -80,7 +81,7 @@ def plan(
     except InvalidPolicies as error:
         print_findings(error.findings)
         raise
-    world = Source(saved, kubeconfig, context, namespace, layout).read()
+    world = Source(saved, kubeconfig, context, namespace, layout, quiet=output in MACHINE).read()
     for name in deleted:
         find_policy(world, name)
     report = Preview.of(world, policies, deleted).report(everything=everything)

@@ -9,6 +9,7 @@ from gpusharing.api import names
 from gpusharing.api.overview import OverviewProblem, PolicyOverview, StatusReport
 from gpusharing.cli.options import ContextOption, KubeconfigOption, LayoutOption, NamespaceOption, SavedOption
 from gpusharing.cli.output import (
+    MACHINE,
     Column,
     Format,
     FormatOption,
@@ -68,7 +69,7 @@ def status(
       kubectl gpusharing status
       kubectl gpusharing status --nodes -o wide
     """
-    world = Source(saved or [], kubeconfig, context, namespace, layout).read()
+    world = Source(saved or [], kubeconfig, context, namespace, layout, quiet=output in MACHINE).read()
     report = overview(world, every_node=nodes)
     _print(report, output)
     return 0
