@@ -4,7 +4,7 @@ import os
 
 from hypothesis import settings
 
-settings.register_profile("local", deadline=None, max_examples=60)
+settings.register_profile("local", deadline=None, max_examples=40)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, print_blob=True)
 settings.register_profile("thorough", settings.get_profile("local"), max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "local"))

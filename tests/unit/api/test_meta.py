@@ -9,8 +9,10 @@ from tests.support.builders import NOW
 
 from gpusharing.api.meta import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN, Condition, LabelSelector, rfc3339
 
+zones = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 
-@given(st.datetimes(timezones=st.timezones(), min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1)))
+
+@given(st.datetimes(timezones=zones, min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1)))
 def test_a_moment_is_written_in_utc_and_read_back_to_the_second(moment: datetime) -> None:
     written = rfc3339(moment)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", written)

