@@ -281,7 +281,7 @@ def test_all_problems_are_named_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("flages: {}", "did you mean flags?"),
+        ("flagz: {}", "did you mean flags?"),
         ("timeSlicing: {}", "it belongs under sharing"),
         ("flags: {renameByDefault: true}", "it belongs under sharing.timeSlicing"),
         ("flags: {passDeviceSpecs: true}", "it belongs under flags.plugin"),
