@@ -239,7 +239,10 @@ class NodeCounts(Report):
     applied: Count = Field(default=0, description="Owned nodes that serve the config, with the devices it implies.")
     conflicting: Count = Field(default=0, description="Matched nodes lost in a tie of priority.")
     skipped: Count = Field(
-        default=0, description="Matched nodes left alone: gpusharing.io/skip, or configured by hand."
+        default=0,
+        description=(
+            "Matched nodes left alone: gpusharing.io/skip, configured by hand, or kept by another policy in dry-run."
+        ),
     )
     failed: Count = Field(default=0, description="Owned nodes that refuse the config or advertise a wrong capacity.")
 
