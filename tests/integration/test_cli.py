@@ -148,6 +148,21 @@ def test_without_configmaps_a_saved_label_is_nobodys(fleet: Fleet, account: Path
     assert {node.change for node in report.nodes} == {"manual?"}
 
 
+def test_layout_shared_is_known_by_its_records_and_planned_as_such(fleet: Fleet, run: Run, tmp_path: Path) -> None:
+    fleet.nodes("l40s-1", "l40s-2")
+    file = write(tmp_path, policy_object("pack", sharing=sharing(8)))
+    # as administrator: which rights layout shared needs is a test of its own
+    with Controller(fleet.cluster.kubeconfig, layout="shared", shared_sync_delay="0.5s", shared_debounce="0.1s"):
+        fleet.policy("pack")
+        fleet.settles("pack", ["l40s-1", "l40s-2"])
+        assert StatusReport.model_validate_json(run("status", "-o", "json").stdout).layout == "shared"
+        report = plan(run, "-f", file)
+        assert {node.change for node in report.nodes} == {"change"}
+        fleet.cluster.kubectl("apply", "-f", file)
+        fleet.settles("pack", ["l40s-1", "l40s-2"])
+    assert {fleet.label(name) for name in ("l40s-1", "l40s-2")} == {node.config.after for node in report.nodes}
+
+
 def test_plan_before_anything_is_installed_says_what_to_install(fleet: Fleet, run: Run, tmp_path: Path) -> None:
     fleet.cluster.kubectl("delete", "crd", "gpusharingpolicies.gpusharing.io", "gpunodes.gpusharing.io")
     try:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpusharing.api.lint import LintFinding
-from gpusharing.api.yamltext import read
+from gpusharing.api.yamltext import MAX_BYTES, read
 from gpusharing.cli.files import expanded, read_text
 from gpusharing.core.documents import Kind, kind_of
 from gpusharing.core.errors import InvalidInput
@@ -22,7 +22,8 @@ class InvalidPolicies(InvalidInput):
 
 def read_policies(files: Iterable[str]) -> list[Mapping[str, Any]]:
     """Return the policies of files and folders, in order. Raises InvalidPolicies with every error of every file."""
-    texts = [(name, read_text(name)) for file in files for name in expanded(file)]
+    # one that is longer is refused as too long
+    texts = [(name, read_text(name, at_most=MAX_BYTES + 1)) for file in files for name in expanded(file)]
     if errors := [finding for finding in lint(texts, "per-node") if finding.severity == "error"]:
         raise InvalidPolicies(errors)
     policies = [policy for _, text in texts for document in read(text) for policy in _policies(document.data)]
