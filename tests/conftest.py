@@ -1,5 +1,6 @@
 """The fixtures that every test may use: one cluster for the session, brought up when the first test asks for it."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,20 @@ from tests.support.cluster.cleaning import remove_leftovers
 from tests.support.cluster.local import LocalCluster
 
 pytest_plugins = ["tests.support.fixtures"]
+
+
+@pytest.fixture(scope="session")
+def _idle_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    asyncio.set_event_loop(None)
+    loop.close()
+
+
+@pytest.fixture(autouse=True)
+def _a_loop_is_set(_idle_loop: asyncio.AbstractEventLoop) -> None:
+    """Without one pytest-asyncio 1.5 makes one and leaves it open; some test later pays for it."""
+    asyncio.set_event_loop(_idle_loop)
 
 
 @pytest.fixture(scope="session")

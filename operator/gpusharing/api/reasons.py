@@ -49,7 +49,6 @@ class Reason(StrEnum):
     LABEL_CONTESTED = "LabelContested", "Something else keeps changing the config label of a node."
     FOREIGN_CONFIGMAP = "ForeignConfigMap", "A ConfigMap of the name we need exists and is not ours."
     PLUGIN_GONE = "PluginGone", "A node has no allocatable devices where its config implies some."
-    PLUGIN_NOT_READY = "PluginNotReady", "The plugin of a node reports a problem of its own."
     # --- Events
     ASSIGNED = "Assigned", "A policy's config was written to nodes."
     MANUALLY_CONFIGURED = "ManuallyConfigured", "The config label was set by somebody else; the node is left alone."

@@ -33,10 +33,10 @@ async def _run(settings: Settings) -> int:
     client = await connect_client(settings, Metrics())
     try:
         context = make_context(settings, client, Metrics())
-        _say(f"taking the lease over; a running controller stops within {context.guard.settling:.0f} s")
-        await context.guard.take_over()
+        settling = await context.guard.take_over()
         holding = asyncio.create_task(context.guard.hold())
-        await asyncio.sleep(context.guard.settling)
+        _say(f"took the lease over; a controller that still runs stops within {settling:.0f} s")
+        await asyncio.sleep(settling)
         try:
             failures = await _release_all(context)
         finally:
@@ -83,7 +83,7 @@ async def _release(context: Context, name: str, gate: asyncio.Semaphore) -> bool
             plan = plan_node(node, Assignment(Outcome.UNCLAIMED), record, situation)
             for action in plan.actions:
                 await apply_action(context.client, action, settings.namespace)
-            if plan.change is Change.RELEASE:
+            if plan.before != plan.after:
                 _say(f"{name}: {names.CONFIG_LABEL}={plan.before} " + (f"→ {plan.after}" if plan.after else "removed"))
             return plan.change is Change.RELEASE
         except ApiError as error:

@@ -85,16 +85,17 @@ class LeaseGuard:
             with suppress(ApiError):  # others wait for the expiry instead
                 await self._write("", 1, only_ours=True)
 
-    async def take_over(self) -> None:
-        """Take the lease whoever holds it (`cleanup` only). Its former holder has given up after `settling` seconds."""
+    async def take_over(self) -> float:
+        """Take the lease whoever holds it (`cleanup` only).
+
+        Returns the seconds after which its former holder writes no more: the time that it said itself, as it may run
+        with other settings than ours.
+        """
+        theirs = ((await self._get() or {}).get("spec") or {}).get("leaseDurationSeconds") or 0
         started = self._clock()
         await self._write(self._identity, self._times.duration)
         self._renewed_at = started
-
-    @property
-    def settling(self) -> float:
-        """Return the seconds after which a holder whose lease was taken over writes no more."""
-        return self._times.deadline + self._times.period
+        return max(self._times.deadline, float(theirs)) + self._times.period
 
     async def keep_for_cleanup(self) -> datetime:
         """Leave the lease with holder `cleanup`, so that no controller writes everything back. Returns until when."""

@@ -326,14 +326,22 @@ async def test_cleanup_takes_the_lease_from_whoever_holds_it_and_the_leader_stop
     await leader.acquire()
     holding = asyncio.create_task(leader.hold())
     await asyncio.sleep(1)
-    await cleanup.take_over()
+    settling = await cleanup.take_over()
     keeping = asyncio.create_task(cleanup.hold())
-    await asyncio.sleep(cleanup.settling)
+    await asyncio.sleep(settling)
     assert not leader.held
     assert cleanup.held
     assert server.holder == "cleaner"
     await holding
     keeping.cancel()
+
+
+async def test_cleanup_waits_as_long_as_the_leader_said_itself_whatever_its_own_settings() -> None:
+    server = LeaseServer()
+    leader = guard_of(server, "leader", LeaseTimes(40, 30, 2))
+    cleanup = guard_of(server, "cleaner", LeaseTimes(3, 2, 0.5))
+    await leader.acquire()
+    assert await cleanup.take_over() > 40
 
 
 async def test_cleanup_takes_the_lease_although_the_leader_renews_in_between() -> None:
