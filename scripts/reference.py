@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 from annotated_types import Ge, Le
+from prometheus_client.metrics import MetricWrapperBase
 from pydantic.fields import FieldInfo
 
 from gpusharing.controller.settings import Settings
+from gpusharing.observability.metrics import Metrics
 
 JsonObject = Mapping[str, Any]
 WIDTH = 118
@@ -169,3 +171,31 @@ def _meaning(field: FieldInfo) -> str:
     if Ge in limits and Le in limits:
         text += f" From {limits[Ge].ge} to {limits[Le].le}."
     return text
+
+
+def metrics_page() -> str:
+    """Return the page of the controller's metrics: name, type, labels, meaning."""
+    rows = []
+    for declared in vars(Metrics()).values():
+        if not isinstance(declared, MetricWrapperBase):
+            continue
+        [metric] = declared.describe()
+        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+        labels = ", ".join(f"`{label}`" for label in declared._labelnames)
+        rows.append(f"| `{name}` | {metric.type} | {labels} | {metric.documentation} |")
+    return "\n".join(
+        [
+            "<!-- Generated from operator/gpusharing/observability/metrics.py by `make generate`. Do not edit. -->",
+            "# Metrics",
+            "",
+            *_wrapped(
+                "The controller serves them on `/metrics` of the address that the setting `listen` names. No label holds "
+                "the name of a node, a pod or a policy."
+            ),
+            "",
+            "| metric | type | labels | meaning |",
+            "|---|---|---|---|",
+            *sorted(rows),
+            "",
+        ]
+    )
