@@ -28,7 +28,7 @@ def saved(tmp_path: Path) -> str:
 
 def test_every_command_is_offered_with_its_first_sentence() -> None:
     assert candidates("") == candidates() == [name for name, _ in commands.modules()]
-    assert "plan\tShow what applying policies would do to every node, before it is done." in complete([""])
+    assert "plan\tShow what applying policies would do to every node." in complete([""])
 
 
 def test_a_command_is_completed_by_its_beginning() -> None:

@@ -38,9 +38,9 @@ def explain(
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
 ) -> int:
-    """Say why a node has its config: every policy considered, who won, by which rule, and how far it is.
+    """Say why a node has its config, and how far it is.
 
-    Policies are listed in the order in which they win: the highest priority, then the older, then the name.
+    Every policy is considered, with the selector term that fails, or who won and by which rule. Policies are listed in the order in which they win: the highest priority, then the older, then the name.
 
     \b
     Examples:

@@ -58,7 +58,7 @@ def plan(
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
 ) -> int:
-    """Show what applying policies would do to every node, before it is done.
+    """Show what applying policies would do to every node.
 
     The controller decides by the very functions that are used here. Nothing is written.
 
