@@ -40,7 +40,8 @@ def explain(
 ) -> int:
     """Say why a node has its config, and how far it is.
 
-    Every policy is considered, with the selector term that fails, or who won and by which rule. Policies are listed in the order in which they win: the highest priority, then the older, then the name.
+    Every policy is considered, with the selector term that fails, or who won and by which rule. Policies are listed in
+    the order in which they win: the highest priority, then the older, then the name.
 
     \b
     Examples:
