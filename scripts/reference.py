@@ -189,8 +189,8 @@ def metrics_page() -> str:
             "# Metrics",
             "",
             *_wrapped(
-                "The controller serves them on `/metrics` of the address that the setting `listen` names. No label holds "
-                "the name of a node, a pod or a policy."
+                "The controller serves them on `/metrics` of the address that the setting `listen` names. No label "
+                "holds the name of a node, a pod or a policy."
             ),
             "",
             "| metric | type | labels | meaning |",

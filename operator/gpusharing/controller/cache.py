@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from gpusharing.api import names
 from gpusharing.api.node import GpuNodeStatus
 from gpusharing.api.policy import PolicyStatus
+from gpusharing.controller.sightings import Sightings
 from gpusharing.core.desired_state import Layout, Outcome, Policy, compile_policy
 from gpusharing.core.evaluate import evaluate, holder_of, plan_as_if_enforced
 from gpusharing.core.matching import Node, is_gpu_node, read_node
@@ -21,7 +22,6 @@ from gpusharing.core.repairs import Repairs
 from gpusharing.core.reports import read_report
 from gpusharing.core.sharedconfig import NOTHING_SHARED, SharedConfig
 from gpusharing.core.status import NodeState
-from gpusharing.kube.client import version_of
 
 Key = tuple[Literal["node", "policy", "shared"], str]
 Kind = Literal["policy", "node", "report", "record"]
@@ -63,51 +63,15 @@ class Cache:
         # nodes whose release waits because the CRD is gone or new
         self.held: set[str] = set()
         self._gone_since: dict[str, float] = {}
-        # kind → name → resourceVersion; kind → version of its last list
-        self._versions: dict[Kind, dict[str, int]] = {kind: {} for kind in KINDS}
-        self._listed: dict[Kind, int] = dict.fromkeys(KINDS, 0)
-        self._buried: dict[Kind, set[str]] = {kind: set() for kind in KINDS}
+        self.seen: dict[Kind, Sightings] = {kind: Sightings() for kind in KINDS}
 
     # --- what was seen
 
-    def is_news(self, kind: Kind, metadata: Mapping[str, Any]) -> bool:
-        """Whether an object is no older than what is known; lists, watches and answers overtake each other."""
-        version, versions = version_of(metadata), self._versions[kind]
-        if version and version < versions.get(metadata["name"], 0):
-            return False
-        versions[metadata["name"]] = version
-        self._buried[kind].discard(metadata["name"])
-        return True
-
-    def bury(self, kind: Kind, metadata: Mapping[str, Any]) -> None:
-        """Note a deletion, so that an answer to a write which it overtook does not bring the object back to life."""
-        if self.is_news(kind, metadata):
-            self._buried[kind].add(metadata["name"])
-
-    def start_list(self, kind: Kind, version: int) -> None:
-        """Note that a list begins. One older than the last is of an etcd that was set back: then all of it is news."""
-        if version < self._listed[kind]:
-            self._versions[kind].clear()
-        self._listed[kind] = version
-
-    def missing(self, kind: Kind, listed: set[str]) -> list[str]:
-        """Return what a complete list no longer has, but for objects that are newer than the list."""
-        versions, buried, at = self._versions[kind], self._buried[kind], self._listed[kind]
-        gone = [name for name, version in versions.items() if name not in listed and version <= at]
-        for name in gone:
-            if name in buried:  # for one list already: nothing older can still be under way
-                buried.discard(name)
-                del versions[name]
-            else:
-                buried.add(name)
-                versions[name] = at
-        return gone
-
     def put_policy(self, obj: Mapping[str, Any]) -> set[Key]:
-        """Take in a policy. Nodes are looked at again only where its spec is new."""
+        """Take in a policy. Nodes are looked at again only where its spec is new, its status where that is."""
         metadata = obj["metadata"]
         name = metadata["name"]
-        if not self.is_news("policy", metadata):
+        if not self.seen["policy"].is_news(metadata):
             return set()
         known = self.policies.get(name)
         same = (
@@ -116,9 +80,9 @@ class Cache:
             and known.policy.generation == metadata.get("generation", 1)
         )
         policy = known.policy if known is not None and same else compile_policy(obj, self.layout)
-        self.policies[name] = SeenPolicy(policy, _status(obj), metadata.get("resourceVersion", ""))
-        if same:
-            return set()
+        self.policies[name] = seen = SeenPolicy(policy, _status(obj), metadata.get("resourceVersion", ""))
+        if known is not None and same:
+            return {("policy", name)} if seen.status != known.status else set()
         self._rank()
         return {("policy", name), *self._affected(name, policy)}
 
@@ -133,7 +97,7 @@ class Cache:
 
     def put_node(self, obj: Mapping[str, Any], *, in_scope: bool = True) -> set[Key]:
         """Take in a node; a heartbeat changes nothing."""
-        if not self.is_news("node", obj["metadata"]):
+        if not self.seen["node"].is_news(obj["metadata"]):
             return set()
         node = read_node(obj, in_scope=in_scope)
         known = self.nodes.get(node.name)
@@ -159,7 +123,7 @@ class Cache:
     def put_report(self, obj: Mapping[str, Any]) -> set[Key]:
         """Take in a GpuNode's status; one that cannot be read counts as none."""
         name = obj["metadata"]["name"]
-        if not self.is_news("report", obj["metadata"]):
+        if not self.seen["report"].is_news(obj["metadata"]):
             return set()
         report = read_report(obj)
         if report is None:
@@ -175,7 +139,7 @@ class Cache:
 
     def put_record(self, configmap: Mapping[str, Any]) -> set[Key]:
         """Take in a ConfigMap that bears a record's name."""
-        if not self.is_news("record", configmap["metadata"]):
+        if not self.seen["record"].is_news(configmap["metadata"]):
             return set()
         record = read_record(configmap)
         known = self.records.get(record.node)
@@ -186,6 +150,11 @@ class Cache:
     def drop_record(self, node: str) -> set[Key]:
         """Forget a record."""
         return {("node", node)} if self.records.pop(node, None) is not None else set()
+
+    def deleted_record(self, node: str) -> None:
+        """Forget a record that we deleted ourselves; a list that began before may still show it."""
+        if (record := self.records.pop(node, None)) is not None:
+            self.seen["record"].bury_ours(record.name)
 
     def put_shared(self, shared: SharedConfig) -> set[Key]:
         """Take in the shared ConfigMap; every node that waits for a key is looked at again."""
@@ -199,10 +168,25 @@ class Cache:
         }
         return {SHARED_KEY} | {("node", name) for name in waiting}
 
+    def bury(self, kind: Literal["policy", "node", "report"], metadata: Mapping[str, Any]) -> set[Key]:
+        """Take in a deletion that a watch tells of; one that was overtaken by the next of the name is none."""
+        if not self.seen[kind].bury(metadata):
+            return set()
+        name, uid = metadata["name"], metadata.get("uid", "")
+        match kind:
+            case "policy":
+                return self.drop_policy(name, uid)
+            case "node":
+                return self.drop_node(name, uid)
+            case "report":
+                return self.drop_report(name)
+
     # --- what follows
 
     def evaluate(self, name: str, now: float) -> set[Key]:
-        """Decide anew about a node that is there. Returns the policies (and the shared config) that it concerns."""
+        """Decide anew about a node, if it is there. Returns the policies (and the shared config) that it concerns."""
+        if name not in self.nodes:
+            return set()
         before, after = self.states.get(name), self._state(name, now)
         if after.assignment.outcome is not Outcome.UNCLAIMED or after.plan.change is not Change.RELEASE:
             self.held.discard(name)
@@ -229,6 +213,8 @@ class Cache:
             report=report,
             situation=self._situation(name),
         )
+        if not state.plan.actions:
+            self.write_errors.pop(name, None)
         repairs = self.repairs.get(name, NO_REPAIRS)
         return replace(
             state,

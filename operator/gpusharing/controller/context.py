@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from gpusharing.controller.cache import Cache, Key
+from gpusharing.controller.cache import SHARED_KEY, Cache, Key
 from gpusharing.controller.pace import Pace
 from gpusharing.controller.queue import WorkQueue
 from gpusharing.controller.settings import Settings
@@ -37,7 +37,10 @@ class Context:
     def enqueue(self, keys: set[Key]) -> None:
         """Put keys on the queue, in an order that does not depend on hashing."""
         for key in sorted(keys):
-            self.queue.add(key)
+            if key == SHARED_KEY:  # each write of it goes to every node that mounts it
+                self.queue.add_later(key, self.settings.shared_debounce)
+            else:
+                self.queue.add(key)
 
     async def write(self, request: Callable[[], Awaitable[JsonObject | None]]) -> JsonObject | None:
         """Make one write: only while leading, at the pace that the API server can take."""

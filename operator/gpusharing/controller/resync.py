@@ -35,8 +35,8 @@ async def resync(context: Context, lists: ListState) -> int:
     found: set[Key] = set()
     try:
         await _list_all(context, found)
-    except ApiError as error:
-        lists.problem = f"{error}"
+    except Exception as error:
+        lists.problem = f"{error}" or repr(error)
         raise
     finally:
         keys = await evaluate_all(context, found)
@@ -54,32 +54,22 @@ async def _list_all(context: Context, found: set[Key]) -> None:
     records = client.pages(paths.configmaps(settings.namespace))
     seen = await _take(cache, "record", records, found, lambda obj: is_record(obj, shared), cache.put_record)
     nodes_of = {record.name: record.node for record in cache.records.values()}
-    for name in cache.missing("record", seen):
+    for name in cache.seen["record"].missing(seen):
         if (node := nodes_of.get(name)) is not None:
             found |= cache.drop_record(node)
     if shared:
         found |= cache.put_shared(read_shared(await read_shared_object(client, shared)))
     seen = await _take(cache, "report", client.pages(paths.GPU_NODES), found, _every, cache.put_report)
-    for name in cache.missing("report", seen):
+    for name in cache.seen["report"].missing(seen):
         found |= cache.drop_report(name)
     nodes = client.pages(paths.NODES, selector=settings.node_selector, only_metadata=metadata)
     seen = await _take(cache, "node", nodes, found, _every, cache.put_node)
     if settings.node_selector:
-        # Nodes with a config label that the selector leaves out: what is ours there is an orphan.
-        strays = client.pages(paths.NODES, selector=names.CONFIG_LABEL, only_metadata=True)
-        listed = frozenset(seen)
-        seen |= await _take(
-            cache,
-            "node",
-            strays,
-            found,
-            lambda obj: obj["metadata"]["name"] not in listed,
-            lambda obj: cache.put_node(obj, in_scope=False),
-        )
-    for name in cache.missing("node", seen):
+        await _take_strays(context, found, seen)
+    for name in cache.seen["node"].missing(seen):
         found |= cache.drop_node(name)
     seen = await _take(cache, "policy", client.pages(paths.POLICIES), found, _every, cache.put_policy)
-    for name in cache.missing("policy", seen):
+    for name in cache.seen["policy"].missing(seen):
         found |= cache.drop_policy(name)
     found |= {("node", record.node) for record in cache.records.values() if record.node not in cache.nodes}
     found |= {("node", name) for name, state in cache.states.items() if state.plan.change is Change.RELEASE}
@@ -101,14 +91,30 @@ async def _take(
 ) -> set[str]:
     """Put each listed object into the cache. Returns the names."""
     seen: set[str] = set()
+    begun = False
+    cache.seen[kind].ask_list()
     async for page in pages:
-        if not seen:
-            cache.start_list(kind, page.version)
+        if not begun:
+            cache.seen[kind].start_list(page.version)
+            begun = True
         async for item in in_turns(page.items):
             if wanted(item):
                 seen.add(item["metadata"]["name"])
                 found |= put(item)
     return seen
+
+
+async def _take_strays(context: Context, found: set[Key], seen: set[str]) -> None:
+    """Put nodes with a config label that the node selector leaves out into the cache: what is ours there is an orphan.
+
+    This list is younger than that of the nodes; of what both lack, that one says since when.
+    """
+    pages = context.client.pages(paths.NODES, selector=names.CONFIG_LABEL, only_metadata=True)
+    async for page in pages:
+        async for item in in_turns(page.items):
+            if item["metadata"]["name"] not in seen:
+                seen.add(item["metadata"]["name"])
+                found |= context.cache.put_node(item, in_scope=False)
 
 
 async def evaluate_all(context: Context, keys: set[Key]) -> set[Key]:
@@ -162,4 +168,7 @@ async def resync_forever(context: Context, lists: ListState, trigger: asyncio.Ev
             except ApiError as error:
                 log.warning("resync failed; nothing is released", error=error.message, hint=error.hint)
                 await asyncio.sleep(max(error.retry_after, wait * random.uniform(0.5, 1)))
-                wait = min(30.0, wait * 2)
+            except Exception:
+                log.exception("resync failed: this is a bug, please report it")
+                await asyncio.sleep(wait)
+            wait = min(30.0, wait * 2)

@@ -76,30 +76,18 @@ def kopf_registry(context: Context, stamps: WatchStamps) -> kopf.OperatorRegistr
         )
 
     @kopf.on.event(names.GROUP, names.VERSION, names.POLICIES, registry=registry)
-    async def policy(type: str | None, body: kopf.Body, name: str, uid: str, **_: Any) -> None:  # noqa: A002
+    async def policy(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
         context.metrics.watch_events_total.labels("gpusharingpolicies", type or "LISTED").inc()
-        if type == "DELETED":
-            cache.bury("policy", body["metadata"])
-            context.enqueue(cache.drop_policy(name, uid))
-        else:
-            context.enqueue(cache.put_policy(body))
+        context.enqueue(cache.bury("policy", body["metadata"]) if type == "DELETED" else cache.put_policy(body))
 
     @kopf.on.event("", "v1", "nodes", registry=registry)
-    async def node(type: str | None, body: kopf.Body, name: str, uid: str, **_: Any) -> None:  # noqa: A002
+    async def node(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
         context.metrics.watch_events_total.labels("nodes", type or "LISTED").inc()
-        if type == "DELETED":
-            cache.bury("node", body["metadata"])
-            context.enqueue(cache.drop_node(name, uid))
-        else:
-            context.enqueue(cache.put_node(body))
+        context.enqueue(cache.bury("node", body["metadata"]) if type == "DELETED" else cache.put_node(body))
 
     @kopf.on.event(names.GROUP, names.VERSION, names.GPU_NODES, registry=registry)
-    async def gpu_node(type: str | None, body: kopf.Body, name: str, **_: Any) -> None:  # noqa: A002
+    async def gpu_node(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
         context.metrics.watch_events_total.labels("gpunodes", type or "LISTED").inc()
-        if type == "DELETED":
-            cache.bury("report", body["metadata"])
-            context.enqueue(cache.drop_report(name))
-        else:
-            context.enqueue(cache.put_report(body))
+        context.enqueue(cache.bury("report", body["metadata"]) if type == "DELETED" else cache.put_report(body))
 
     return registry

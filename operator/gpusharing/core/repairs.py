@@ -31,3 +31,7 @@ class Repairs:
     def contested(self, now: float) -> bool:
         """Whether something fights back: a third repair within the quiet time."""
         return self.count >= CONTESTED_FROM and now - self.last < QUIET_SECONDS
+
+    def quiet_in(self, now: float) -> float:
+        """Return the seconds until the quiet time is over, if nothing changes the label again."""
+        return max(0.0, self.last + QUIET_SECONDS - now)

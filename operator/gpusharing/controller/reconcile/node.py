@@ -112,11 +112,11 @@ def _take_in(context: Context, node: Node, action: Action, answer: JsonObject | 
                 cache.put_record(answer)
             return True
         case DeleteRecord(node=name):
-            cache.records.pop(name, None)
+            cache.deleted_record(name)
             return True
         case SetLabel() | ReleaseLabel() | RestoreLabel():
             if answer is None:
-                cache.drop_node(node.name, node.uid)
+                context.enqueue(cache.drop_node(node.name, node.uid))
                 return isinstance(action, ReleaseLabel)
             cache.put_node(answer, in_scope=node.in_scope)
             return True
@@ -155,6 +155,8 @@ def _look_again(context: Context, name: str) -> None:
     state = context.cache.states.get(name)
     if state is not None and state.plan.wait is not None:
         context.queue.add_later(("node", name), state.plan.wait.total_seconds() + 0.01)
+    if state is not None and state.contested_by:
+        context.queue.add_later(("node", name), context.cache.repairs[name].quiet_in(context.clock()) + 0.01)
     if (gone_in := context.cache.gone_in(name, context.clock())) is not None and gone_in > 0:
         context.queue.add_later(("node", name), gone_in + 0.01)
 
@@ -169,4 +171,4 @@ async def _forget(context: Context, name: str) -> None:
     if context.settings.node_selector and record.node_uid:
         await context.write(_request(context, ReleaseLabel(name, record.node_uid)))
     await context.write(_request(context, DeleteRecord(name)))
-    cache.records.pop(name, None)
+    cache.deleted_record(name)

@@ -29,11 +29,15 @@ async def reconcile_policy(context: Context, name: str) -> None:
     if (due := context.status_due.get(name, now)) > now:
         context.queue.add_later(("policy", name), due - now)
         return
+    policy = seen.policy
     counted = await _count(context, name)
-    plan = await _plan(context, seen.policy) if seen.policy.spec and not seen.policy.enforced else None
-    status = policy_status(seen.policy, counted, seen.status, datetime.now(UTC), layout=cache.layout, plan=plan)
-    if status == seen.status or cache.policies.get(name) is not seen:
-        return  # nothing new, or the policy changed meanwhile and has its own key
+    plan = await _plan(context, policy) if policy.spec and not policy.enforced else None
+    seen = cache.policies.get(name)
+    if seen is None or seen.policy is not policy:
+        return  # it is gone, or has a new spec and with it its own key
+    status = policy_status(policy, counted, seen.status, datetime.now(UTC), layout=cache.layout, plan=plan)
+    if status == seen.status:
+        return
     context.status_due[name] = now + context.settings.status_pace
     await _write(context, name, seen, status)
     await _tell(context, seen, status)
@@ -68,7 +72,7 @@ async def _write(context: Context, name: str, seen: SeenPolicy, status: PolicySt
             error.message = f"the status of {name} was written on an older version; looking again"
         raise
     if answer is not None:
-        context.enqueue(context.cache.put_policy(answer))
+        context.enqueue(context.cache.put_policy(answer) - {("policy", name)})
 
 
 async def _tell(context: Context, seen: SeenPolicy, status: PolicyStatus) -> None:
