@@ -1,0 +1,43 @@
+"""The manifests of `config/` as kubectl renders them, alone or under a kustomization as users write it."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from tests.support.cluster.api import Object
+from tests.support.cluster.binaries import bring_binaries
+from tests.support.install import ROOT
+
+CONFIG = ROOT / "config"
+DEFAULT = CONFIG / "default"
+SHARED_LAYOUT = CONFIG / "components" / "shared-layout"
+
+
+def render(folder: Path) -> list[Object]:
+    """Everything that `kubectl apply -k` would send; needs no API server."""
+    command = [bring_binaries().kubectl, "kustomize", folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def overlay(
+    folder: Path, *, resources: Sequence[Path] = (DEFAULT,), components: Sequence[Path] = (), **fields: str
+) -> Path:
+    """A kustomization in `folder` on top of others, with `namespace=…` or `namePrefix=…`; returns `folder`."""
+    folder.mkdir(exist_ok=True)
+    text = {
+        "resources": [os.path.relpath(path, folder) for path in resources],
+        "components": [os.path.relpath(path, folder) for path in components],
+        **fields,
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(text))
+    return folder
+
+
+def only(documents: Sequence[Object], kind: str, name: str = "") -> Object:
+    """The one document of that kind, and of that name where there are several."""
+    [found] = [d for d in documents if d["kind"] == kind and d["metadata"]["name"].endswith(name)]
+    return found
