@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -17,10 +18,15 @@ SHARED_LAYOUT = CONFIG / "components" / "shared-layout"
 
 def render(folder: Path) -> list[Object]:
     """Everything that `kubectl apply -k` would send; needs no API server."""
+    return [document for document in yaml.load_all(_text(folder), yaml.CSafeLoader) if document]
+
+
+@cache
+def _text(folder: Path) -> str:
     command = [bring_binaries().kubectl, "kustomize", folder]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
+    return done.stdout
 
 
 def overlay(
