@@ -41,11 +41,11 @@ async def run(scale: Scale, rows: list[Row]) -> None:
             rows += await cold_rows(cluster, scale.policies)
             say("one node event at a time")
             rows += await event_rows(cluster)
+            rows += await plan_rows(cluster)
             say(f"creating nodes up to {scale.many_nodes:,}")
             await cluster.create_policies(scale.many_policies)
             await cluster.grow_nodes(scale.many_nodes, scale.many_policies)
             rows += await many_rows(cluster)
-            rows += await plan_rows(cluster)
         finally:
             await cluster.close()
     finally:

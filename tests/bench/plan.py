@@ -5,6 +5,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,16 @@ CHANGES = 2  # the exit code of a plan that has something to do
 
 
 async def plan_rows(cluster: BenchCluster) -> list[Row]:
-    """Save what `kubectl get nodes,gsp,gpunodes,cm -o json` prints, and plan an edit of every policy."""
+    """Save what `kubectl get nodes,gsp,gpunodes,cm -o json` prints, and plan an edit of every policy.
+
+    The reports of the plugins are made up here: nothing reports in this cluster yet.
+    """
     saved, edited = cluster.local.folder / "cluster.json", cluster.local.folder / "policies.yaml"
     items = [
         *(await _saved(cluster, paths.NODES))[:NODES],
         *await _saved(cluster, paths.POLICIES),
-        *(await _saved(cluster, paths.GPU_NODES))[:NODES],
         *(await _saved(cluster, RECORDS))[:NODES],
+        *_reports(cluster),
     ]
     saved.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=4))
     edited.write_text(yaml.safe_dump_all(_edited(number) for number in range(len(cluster.policies))))
@@ -43,13 +47,19 @@ async def _saved(cluster: BenchCluster, path: str) -> list[dict[str, Any]]:
     version, kind = {
         paths.NODES: ("v1", "Node"),
         paths.POLICIES: ("gpusharing.io/v1alpha1", "GpuSharingPolicy"),
-        paths.GPU_NODES: ("gpusharing.io/v1alpha1", "GpuNode"),
         RECORDS: ("v1", "ConfigMap"),
     }[path]
     items = await cluster.admin.list(path)
     for item in items:
         item["metadata"].pop("managedFields", None)
     return [{"apiVersion": version, "kind": kind, **item} for item in items]
+
+
+def _reports(cluster: BenchCluster) -> Iterator[dict[str, Any]]:
+    for number, pool in enumerate(cluster.pools[:NODES]):
+        rendered = cluster.policies[pool].rendered
+        assert rendered is not None
+        yield fleet.report_object(number, rendered)
 
 
 def _edited(number: int) -> dict[str, Any]:
