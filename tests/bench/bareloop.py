@@ -81,5 +81,5 @@ def _say(event: str) -> None:
 
 
 if __name__ == "__main__":
-    gc.set_threshold(50_000, 20, 20)  # as the controller does
+    gc.set_threshold(10_000, 10, 20)  # as the controller does
     asyncio.run(run(sys.argv[1], json.loads(Path(sys.argv[2]).read_text())))

@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run `gpusharing controller`. Returns the exit code."""
     settings = read_settings(arguments, program="gpusharing controller", what=WHAT)
     configure_logs(settings.log_format, settings.log_level)
-    gc.set_threshold(50_000, 20, 20)  # every watch event makes thousands of short-lived containers
+    gc.set_threshold(10_000, 10, 20)  # a watch event makes thousands of short-lived containers; a pass stops the loop
     return asyncio.run(run(settings))
 
 

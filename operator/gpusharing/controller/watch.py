@@ -7,6 +7,7 @@ import kopf
 from gpusharing.api import names
 from gpusharing.controller.context import Context
 from gpusharing.controller.settings import Settings
+from gpusharing.kube.client import PAGE
 from gpusharing.kube.watch import WatchStamps, watch_session
 
 
@@ -49,7 +50,7 @@ def kopf_settings(ours: Settings) -> kopf.OperatorSettings:
     settings.persistence.diffbase_storage = _NoDiffBase()
     settings.persistence.progress_storage = _NoProgress()
     settings.persistence.finalizer = f"{names.GROUP}/never-used"
-    settings.watching.chunk_size = 500
+    settings.watching.chunk_size = PAGE
     settings.watching.server_timeout = round(ours.server_timeout)  # the API server takes whole seconds only
     settings.watching.inactivity_timeout = ours.inactivity_timeout
     settings.watching.connect_timeout = 10

@@ -53,14 +53,14 @@ async def refusal(request: Awaitable[Any]) -> ApiError:
             id="get-metadata",
         ),
         pytest.param(
-            lambda c: c.list("/api/v1/nodes"), ("GET", "/api/v1/nodes", {"limit": "500"}, JSON, None, None), id="list"
+            lambda c: c.list("/api/v1/nodes"), ("GET", "/api/v1/nodes", {"limit": "250"}, JSON, None, None), id="list"
         ),
         pytest.param(
             lambda c: c.list("/api/v1/nodes", field="metadata.name=gpu-a", only_metadata=True),
             (
                 "GET",
                 "/api/v1/nodes",
-                {"limit": "500", "fieldSelector": "metadata.name=gpu-a"},
+                {"limit": "250", "fieldSelector": "metadata.name=gpu-a"},
                 "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
                 None,
                 None,
