@@ -54,6 +54,12 @@ def test_a_dry_run_claims_nothing() -> None:
     assert claim_of(policy(migStrategy="mix")) is None
 
 
+def test_advice_takes_no_claim_away() -> None:
+    made, problems = policyfiles.check(policy(allocation={"policy": "packed"}), "per-node")
+    assert made is not None
+    assert [problem.severity for problem in problems] == ["warning"]
+
+
 def claim(name: str, labels: dict[str, str] | None = None, **spec: object) -> Claim:
     obj = policy(nodeSelector={"matchLabels": labels or {}}, **spec)
     made = claim_of({**obj, "metadata": {"name": name}})
@@ -83,3 +89,4 @@ MIXED = {"migStrategy": "mixed"}
 )
 def test_policies_that_surely_tie_are_told(claims: list[Claim], want: list[tuple[int, str]]) -> None:
     assert [(place, problem.path) for place, problem in ties(claims)] == want
+    assert {problem.severity for _, problem in ties(claims)} <= {"warning"}

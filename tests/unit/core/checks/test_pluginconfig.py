@@ -158,7 +158,17 @@ TRAPS = {
     "replicas in quotes": (entry("name: nvidia.com/gpu, replicas: '4'"), "error", f"{ENTRY}.replicas"),
     "half a replica": (entry("name: nvidia.com/gpu, replicas: 2.5"), "error", f"{ENTRY}.replicas"),
     "infinite replicas": (entry("name: nvidia.com/gpu, replicas: .inf"), "error", f"{ENTRY}.replicas"),
-    "more replicas than a number holds": (
+    "one replica more than a number holds": (
+        entry(f"name: nvidia.com/gpu, replicas: {2**63}"),
+        "error",
+        f"{ENTRY}.replicas",
+    ),
+    "as many replicas as a number holds": (
+        entry(f"name: nvidia.com/gpu, replicas: {2**63 - 1}"),
+        "hint",
+        f"{ENTRY}.replicas",
+    ),
+    "more replicas than any number holds": (
         entry(f"name: nvidia.com/gpu, replicas: 1{'0' * 20}"),
         "error",
         f"{ENTRY}.replicas",
@@ -183,6 +193,12 @@ TRAPS = {
     "no device": (entry("name: nvidia.com/gpu, replicas: 2, devices: 0"), "error", f"{ENTRY}.devices"),
     "devices by a word": (entry("name: nvidia.com/gpu, replicas: 2, devices: any"), "error", f"{ENTRY}.devices"),
     "devices by model": (entry("name: nvidia.com/gpu, replicas: 2, devices: [T4]"), "error", f"{ENTRY}.devices"),
+    "a UUID that is none": (entry("name: nvidia.com/gpu, replicas: 2, devices: [GPU-1]"), "error", f"{ENTRY}.devices"),
+    "a MIG device of no GPU": (
+        entry(f"name: nvidia.com/gpu, replicas: 2, devices: [MIG-{UUID}/1/0]"),
+        "error",
+        f"{ENTRY}.devices",
+    ),
     "a negative index": (entry("name: nvidia.com/gpu, replicas: 2, devices: [-1]"), "error", f"{ENTRY}.devices"),
     # --- MPS
     "MPS with mixed": (
