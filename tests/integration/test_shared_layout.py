@@ -63,7 +63,8 @@ def _allocatable(fleet: Fleet, node: str, count: int) -> None:
 
 
 def _keys(fleet: Fleet) -> set[str]:
-    return set(fleet.api.get(CONFIGMAPS, names.SHARED_CONFIGMAP).get("data", {}))
+    found = [item for item in fleet.api.list(CONFIGMAPS) if item["metadata"]["name"] == names.SHARED_CONFIGMAP]
+    return set(found[0].get("data", {})) if found else set()
 
 
 def test_the_key_is_written_before_the_label_moves_and_the_record_holds_no_data(
