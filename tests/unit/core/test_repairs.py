@@ -57,6 +57,14 @@ def test_the_third_repair_is_a_contest() -> None:
     assert [made(*range(count)).contested(count) for count in range(5)] == [False, False, False, True, True]
 
 
+def test_the_quiet_time_is_over_when_the_contest_is() -> None:
+    repairs = made(*fought(3))
+    over = repairs.last + repairs.quiet_in(repairs.last)
+    assert repairs.quiet_in(repairs.last) == 600
+    assert (repairs.contested(over - 0.1), repairs.contested(over)) == (True, False)
+    assert repairs.quiet_in(over + 5) == 0.0
+
+
 def test_who_changed_the_label_last_is_remembered() -> None:
     assert made(1.0).made(2.0, "argocd").manager == "argocd"
 
