@@ -32,9 +32,7 @@ from gpusharing.observability.logs import configure_logs, logger
 from gpusharing.observability.metrics import Metrics
 
 log = logger(__name__)
-WHAT = (
-    "Turns GpuSharingPolicies into per-node device-plugin configs. Settings also come from a YAML file: --config FILE."
-)
+WHAT = "Turns GpuSharingPolicies into per-node device-plugin configs."
 DRAIN_SECONDS = 5.0
 STOP_SECONDS = 10.0
 

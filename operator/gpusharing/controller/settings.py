@@ -1,12 +1,14 @@
 """Settings: flag `--<name>` > environment `GPUSHARING_<NAME>` > file `--config` > default, from one declaration."""
 
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
@@ -99,6 +101,22 @@ class Settings(BaseSettings):
             raise ValueError(f"is not a plugin config: {error}") from error
         return value
 
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        """Refuse times with which two replicas lead at once, or the watchdog ends a process that is well."""
+        ascending = (
+            ("lease_period", "lease_deadline", "lease_duration"),
+            ("server_timeout", "inactivity_timeout", "watchdog"),
+        )
+        for times in ascending:
+            for shorter, longer in pairwise(times):
+                if (low := getattr(self, shorter)) >= (high := getattr(self, longer)):
+                    raise ValueError(
+                        f"setting {shorter.replace('_', '-')}: {low:g} s must be shorter than "
+                        f"{longer.replace('_', '-')}, which is {high:g} s"
+                    )
+        return self
+
     @property
     def shared_target(self) -> tuple[str, str] | None:
         """Return namespace and name of the shared ConfigMap; None in layout per-node."""
@@ -116,51 +134,56 @@ class Settings(BaseSettings):
 
 def read_settings(arguments: Sequence[str], *, program: str, what: str) -> Settings:
     """Read all sources. Raises InvalidInput naming the setting, its value and what was expected."""
-    config, rest = _config_file(list(arguments))
-    given = _read_file(config) if config else {}
-    known = sorted(Settings.model_fields)
-    for key in given:
-        if key not in known:
-            meant = nearest(key, known)
-            raise InvalidInput(
-                f"{config}: unknown setting {key.replace('_', '-')!r}",
-                hint=f"did you mean {meant.replace('_', '-')}?" if meant else "`--help` lists all settings",
-            )
 
     class Run(Settings):
         model_config = SettingsConfigDict(cli_prog_name=program)
+        config: str = Field(default="", description="YAML file of settings, one `name: value` a line.")
 
     Run.__doc__ = what
+    flags = [argument[2:].partition("=")[0] for argument in arguments if argument.startswith("--")]
+    _refuse_unknown(flags, known=[*Run.model_fields, "help"], where="command line")
     try:
         source: CliSettingsSource[Any] = CliSettingsSource(
-            Run, cli_parse_args=rest, cli_exit_on_error=False, cli_kebab_case=True, cli_hide_none_type=True
+            Run, cli_parse_args=list(arguments), cli_exit_on_error=False, cli_kebab_case=True, cli_hide_none_type=True
         )
+        file = source.env_vars.get("config") or os.environ.get("GPUSHARING_CONFIG")
+        given = _read_file(file) if file else {}
         return Run(_cli_settings_source=source, **given)
     except ValidationError as error:
-        finding = error.errors(include_url=False)[0]
-        name = str(finding["loc"][0]).replace("_", "-") if finding["loc"] else "settings"
-        raise InvalidInput(
-            f"setting {name}: {finding['input']!r} {finding['msg'].removeprefix('Value error, ')}",
-            hint=f"it comes from --{name}, GPUSHARING_{name.upper().replace('-', '_')} or the file of --config",
-        ) from error
+        raise _explained(error) from error
     except SettingsError as error:
         raise InvalidInput(f"{error}", hint="`--help` lists all settings") from error
 
 
-def _config_file(arguments: list[str]) -> tuple[str, list[str]]:
-    for index, argument in enumerate(arguments):
-        if argument == "--config" and index + 1 < len(arguments):
-            return arguments[index + 1], arguments[:index] + arguments[index + 2 :]
-        if argument.startswith("--config="):
-            return argument.partition("=")[2], arguments[:index] + arguments[index + 1 :]
-    return "", arguments
+def _refuse_unknown(given: Iterable[str], *, known: Iterable[str], where: str) -> None:
+    words = sorted(name.replace("_", "-") for name in known)
+    for name in given:
+        if name.replace("_", "-") not in words:
+            meant = nearest(name, words)
+            hint = f"did you mean {meant}?" if meant else "`--help` lists all settings"
+            raise InvalidInput(f"{where}: unknown setting {name!r}", hint=hint)
+
+
+def _explained(error: ValidationError) -> InvalidInput:
+    finding = error.errors(include_url=False)[0]
+    message = finding["msg"].removeprefix("Value error, ")
+    if not finding["loc"]:
+        return InvalidInput(message, hint="`--help` lists all settings and their defaults")
+    name = str(finding["loc"][0]).replace("_", "-")
+    return InvalidInput(
+        f"setting {name}: {finding['input']!r} {message}",
+        hint=f"it comes from --{name}, GPUSHARING_{name.upper().replace('-', '_')} or the file of --config",
+    )
 
 
 def _read_file(path: str) -> dict[str, Any]:
     try:
         data = yaml.safe_load(Path(path).read_text()) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except OSError as error:
+        raise InvalidInput(f"{path}: {error.strerror}", hint="--config names a YAML file of settings") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise InvalidInput(f"{path}: {' '.join(str(error).split())}", hint="it must be a YAML mapping") from error
     if not isinstance(data, dict):
         raise InvalidInput(f"{path}: not a mapping", hint="write one `name: value` a line")
+    _refuse_unknown(map(str, data), known=Settings.model_fields, where=path)
     return {str(key).replace("-", "_"): value for key, value in data.items()}
