@@ -6,12 +6,17 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.aiohttp import make_aiohttp_handler
 
+from gpusharing.core.errors import InvalidInput
+
 # Each returns why it is not so; empty = all is well.
 Probe = Callable[[], str]
 
 
 async def serve_http(listen: str, registry: CollectorRegistry, *, live: Probe, ready: Probe) -> web.AppRunner:
-    """Serve on `host:port` (an empty host = all addresses). Returns the running server."""
+    """Serve on `host:port` (an empty host = all addresses). Returns the running server.
+
+    Raises InvalidInput where it cannot listen there.
+    """
 
     def answer(probe: Probe) -> Callable[[web.Request], web.Response]:
         def respond(_: web.Request) -> web.Response:
@@ -33,5 +38,11 @@ async def serve_http(listen: str, registry: CollectorRegistry, *, live: Probe, r
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     host, _, port = listen.rpartition(":")
-    await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
+    try:
+        await web.TCPSite(runner, host.strip("[]") or None, int(port)).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise InvalidInput(
+            f"cannot listen on {listen}: {error.strerror or error}", hint="name another address with --listen"
+        ) from error
     return runner
