@@ -225,14 +225,19 @@ async def connect(
     if not kubeconfig and not context and Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists():
         kubernetes_config.load_incluster_config(client_configuration=configuration)
         return Client(configuration, timeout=timeout, on_call=on_call)
+    if kubeconfig and not Path(kubeconfig).exists():
+        raise _unusable(kubeconfig, "there is no such file")
     try:
         await kubernetes_config.load_kube_config(
             config_file=kubeconfig or None, context=context or None, client_configuration=configuration
         )
     except Exception as error:  # the loader stumbles over a malformed file in any way: TypeError, YAMLError, KeyError
-        why = " ".join(str(error).split())
-        raise InvalidInput(
-            f"the kubeconfig {kubeconfig or 'in $KUBECONFIG or ~/.kube/config'} cannot be used: {why}",
-            hint="name one with --kubeconfig, and a context with --context",
-        ) from error
+        raise _unusable(kubeconfig, " ".join(str(error).split())) from error
     return Client(configuration, timeout=timeout, on_call=on_call)
+
+
+def _unusable(kubeconfig: str, why: str) -> InvalidInput:
+    return InvalidInput(
+        f"the kubeconfig {kubeconfig or 'in $KUBECONFIG or ~/.kube/config'} cannot be used: {why}",
+        hint="name one with --kubeconfig, and a context with --context",
+    )

@@ -425,5 +425,5 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named_with_a_hint(tmp_path: P
 
 
 async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=f"the kubeconfig {tmp_path}/none cannot be used"):
+    with pytest.raises(InvalidInput, match=f"the kubeconfig {tmp_path}/none cannot be used: there is no such file"):
         await connect(f"{tmp_path}/none")
