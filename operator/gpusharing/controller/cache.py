@@ -97,13 +97,16 @@ class Cache:
 
     def put_node(self, obj: Mapping[str, Any], *, in_scope: bool = True) -> set[Key]:
         """Take in a node; a heartbeat changes nothing."""
-        if not self.seen["node"].is_news(obj["metadata"]):
+        metadata, seen = obj["metadata"], self.seen["node"]
+        known = self.nodes.get(metadata["name"])
+        # a full object says more than the metadata-only answer of its version
+        whole = known is not None and known.allocatable is None and known.in_scope == in_scope
+        if (whole and seen.knows(metadata)) or not seen.is_news(metadata):
             return set()
         node = read_node(obj, in_scope=in_scope)
-        known = self.nodes.get(node.name)
         if known is not None:
             if node.allocatable is None and known.allocatable is not None and node.uid == known.uid:
-                node = _with_allocatable(node, known.allocatable)  # the answer to a metadata-only write
+                node = replace(node, allocatable=known.allocatable)  # the answer to a metadata-only write
             if known == node:
                 return set()
             if known.uid != node.uid:
@@ -122,8 +125,9 @@ class Cache:
 
     def put_report(self, obj: Mapping[str, Any]) -> set[Key]:
         """Take in a GpuNode's status; one that cannot be read counts as none."""
-        name = obj["metadata"]["name"]
-        if not self.seen["report"].is_news(obj["metadata"]):
+        metadata, seen = obj["metadata"], self.seen["report"]
+        name = metadata["name"]
+        if (name in self.reports and seen.knows(metadata)) or not seen.is_news(metadata):
             return set()
         report = read_report(obj)
         if report is None:
@@ -139,7 +143,8 @@ class Cache:
 
     def put_record(self, configmap: Mapping[str, Any]) -> set[Key]:
         """Take in a ConfigMap that bears a record's name."""
-        if not self.seen["record"].is_news(configmap["metadata"]):
+        metadata, seen = configmap["metadata"], self.seen["record"]
+        if seen.knows(metadata) or not seen.is_news(metadata):
             return set()
         record = read_record(configmap)
         known = self.records.get(record.node)
@@ -333,15 +338,11 @@ def _status(obj: Mapping[str, Any]) -> PolicyStatus:
         return PolicyStatus()  # written anew as a whole
 
 
-def _with_allocatable(node: Node, allocatable: Mapping[str, int]) -> Node:
-    return Node(node.name, node.uid, node.labels, node.label_managers, allocatable, node.in_scope)
-
-
 def _interned(node: Node) -> Node:
     """Share label keys and values between nodes: 10,000 nodes have mostly the same ones."""
     labels = {intern(key): intern(value) for key, value in node.labels.items()}
     managers = tuple(intern(manager) for manager in node.label_managers)
-    return Node(node.name, node.uid, labels, managers, node.allocatable, node.in_scope)
+    return replace(node, labels=labels, label_managers=managers)
 
 
 def is_record(configmap: Mapping[str, Any], shared: tuple[str, str] | None) -> bool:

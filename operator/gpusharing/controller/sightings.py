@@ -27,6 +27,11 @@ class Sightings:
         self._buried.pop(name, None)
         return True
 
+    def knows(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether this very version was taken in before, and the object is not gone: then there is nothing to read."""
+        name, version = metadata["name"], version_of(metadata)
+        return bool(version) and self._versions.get(name) == version and name not in self._buried
+
     def bury(self, metadata: Mapping[str, Any]) -> bool:
         """Take in a deletion: nothing that it overtook brings the object back. Returns whether it is news."""
         if not self.is_news(metadata):

@@ -131,3 +131,30 @@ def test_after_an_etcd_was_set_back_it_goes_on_as_before() -> None:
     sightings.is_news(at(41))
     assert missing_from_list(sightings, 42, "a") == []
     assert not sightings.is_news(at(40))
+
+
+def test_only_the_very_version_that_was_taken_in_is_known() -> None:
+    sightings = seen(at(5))
+    assert sightings.knows(at(5))
+    assert not sightings.knows(at(4))
+    assert not sightings.knows(at(6))
+    assert not sightings.knows(at(5, "b"))
+
+
+def test_an_object_without_a_version_is_never_known() -> None:
+    assert not seen({"name": "a"}).knows({"name": "a"})
+
+
+def test_a_version_of_an_object_that_is_gone_is_not_known() -> None:
+    by_watch, by_list, by_us = seen(at(5)), seen(at(5)), seen(at(5))
+    by_watch.bury(at(6))
+    missing_from_list(by_list, 6)
+    by_us.bury_ours("a")
+    for sightings in (by_watch, by_list, by_us):
+        assert not any(sightings.knows(at(version)) for version in (5, 6))
+
+
+def test_after_an_etcd_was_set_back_no_version_is_known() -> None:
+    sightings = seen(at(5), at(9, "b"))
+    missing_from_list(sightings, 6, "a")
+    assert not sightings.knows(at(5))
