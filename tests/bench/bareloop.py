@@ -1,6 +1,7 @@
 """The reference: a bare asyncio loop that does the controller's LISTs, holds a node watch, and makes the given writes.
 
-Same client, same account, same order of writes, same concurrency policy; nothing is decided, remembered or reported.
+Same client, same account, same order of writes, same concurrency policy; nothing is decided, remembered or reported. As
+in the controller, the watch lists once more while the first writes are made.
 `python -m tests.bench.bareloop KUBECONFIG WRITES`, where WRITES is a JSON list of `{node, uid, value, record}`.
 """
 
@@ -28,14 +29,10 @@ RECORDS = paths.configmaps(names.NAMESPACE)
 
 async def run(kubeconfig: str, writes: list[dict[str, Any]]) -> None:
     client = await connect(kubeconfig)
-    for path in (RECORDS, paths.GPU_NODES, paths.POLICIES):
-        async for _ in client.pages(path):
-            pass
-    version = 0
-    async for page in client.pages(paths.NODES, only_metadata=True):
-        version = page.version
+    for path in (RECORDS, paths.GPU_NODES, paths.NODES, paths.POLICIES):
+        await _list(client, path)
     _say("caches filled")
-    watching = asyncio.create_task(_watch_nodes(client, version))
+    watching = asyncio.create_task(_watch_nodes(client))
     pace, waiting = Pace(WORKERS), iter(writes)
 
     async def work() -> None:
@@ -63,7 +60,17 @@ async def _at_pace(pace: Pace, request: Coroutine[Any, Any, Any]) -> None:
         pace.succeeded(time.monotonic() - started)
 
 
-async def _watch_nodes(client: Client, version: int) -> None:
+async def _list(client: Client, path: str) -> int:
+    """List a collection page by page. Returns the version of the list."""
+    version = 0
+    async for page in client.pages(path, only_metadata=path == paths.NODES):
+        version = page.version
+    return version
+
+
+async def _watch_nodes(client: Client) -> None:
+    """A watch begins with a list of its own, as every client's does."""
+    version = await _list(client, paths.NODES)
     headers = {"Accept": metadata_only(), "Authorization": await client.authorization()}
     query = {"watch": "true", "resourceVersion": str(version), "timeoutSeconds": "3600"}
     async with (
