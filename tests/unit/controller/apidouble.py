@@ -40,6 +40,8 @@ class ApiDouble(LeaseServer):
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[Write] = []
+        self.merged: list[str] = []
+        """The Events that were counted up so far."""
         self.listed: list[tuple[str, float]] = []
         """The lists so far: path and when, by the loop's clock."""
         self.lists: dict[str, list[Object]] = {paths.NODES: [], paths.POLICIES: [], paths.GPU_NODES: [], RECORDS: []}
@@ -116,6 +118,7 @@ class ApiDouble(LeaseServer):
         return body
 
     async def merge(self, path: str, body: Object) -> Object:
+        self.merged.append(path)
         return body
 
     async def apply(

@@ -152,6 +152,17 @@ async def test_a_release_that_was_held_is_looked_at_each_time() -> None:
         assert await queued(context) == {("node", "a")}
 
 
+async def test_after_an_etcd_was_set_back_what_it_shows_is_believed() -> None:
+    api = ApiDouble()
+    context = make_context(api)
+    cluster_of_one(api)
+    context.cache.put_node(at(999, make_node("a").label("team", "x").object()))
+    context.cache.put_node(at(998, make_node("b").object()))
+    api.version = 500
+    await resync(context, ListState())
+    assert context.cache.nodes == {"a": make_node("a").build()}
+
+
 # --- with a node selector
 
 
@@ -233,7 +244,7 @@ class Resyncs:
 
     @asynccontextmanager
     async def running(self, period: float = 480.0, **settings: Any) -> AsyncIterator[asyncio.Event]:
-        self.lists = ListState()
+        self.lists = ListState("")
         trigger = asyncio.Event()
         context = make_context(self.api, resync=period, **settings)
         task = asyncio.create_task(resync_forever(context, self.lists, trigger))
