@@ -28,7 +28,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 lock:  ## both locks anew, from the floors in pyproject.toml: the project's, and what the image needs of it
 	$(COMPILE) --all-extras --group dev -o requirements.lock
-	$(COMPILE) --extra controller --extra cli --constraint requirements.lock -o requirements-image.lock
+	$(COMPILE) --extra controller --extra device-plugin --extra cli --constraint requirements.lock -o requirements-image.lock
 
 cluster: setup  ## fetch and build what the test cluster needs, into the cache
 	@$(RUN)python -m tests.support.cluster.binaries

@@ -1,0 +1,1 @@
+"""The hardware: NVML in a process of its own, or a simulated inventory."""
