@@ -9,7 +9,7 @@ from tests.support.cluster.api import CRDS, NODES
 from tests.support.controller import Controller
 from tests.support.eventually import eventually
 from tests.support.fleet import RECORDS, Fleet, sharing
-from tests.support.install import install
+from tests.support.install import install, rules_are_out_of_force
 
 from gpusharing.api import names
 
@@ -245,6 +245,7 @@ def without_cel(fleet: Fleet) -> Iterator[None]:
     crd = fleet.api.get(CRDS, names.POLICIES_CRD)
     fleet.api.replace(CRDS, {**crd, "spec": strip(crd["spec"])})
     try:
+        rules_are_out_of_force(fleet.api)
         yield
     finally:
         install(fleet.cluster, again=True)
