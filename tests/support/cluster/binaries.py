@@ -1,8 +1,10 @@
-"""Brings kube-apiserver, etcd and kubectl into the cache; nothing is installed on the machine.
+"""Brings the programs of a cluster into the cache; nothing is installed on the machine.
 
-``python -m tests.support.cluster.binaries`` brings what is missing and says what it does. The first build of
-kube-apiserver takes minutes; it is done once per version. ``KUBEBUILDER_ASSETS``, when set, names a folder that
-already holds all three.
+``python -m tests.support.cluster.binaries`` brings what is missing and says what it does; with ``--node`` also what a
+node needs (kubelet, scheduler, controller-manager, container runtime). The first build of each program takes up to
+minutes; it is done once per version. ``KUBEBUILDER_ASSETS``, when set, names a folder that already holds
+kube-apiserver, etcd and kubectl; ``GPUSHARING_KUBERNETES`` picks one of the versions that hack/cluster pins (the oldest
+if unset).
 """
 
 import fcntl
@@ -39,6 +41,17 @@ class Binaries:
     kubectl: Path
 
 
+@dataclass(frozen=True, slots=True)
+class NodeBinaries:
+    """Where the programs are that make a node, and place pods on it."""
+
+    kubelet: Path
+    kube_controller_manager: Path
+    kube_scheduler: Path
+    packages: Path
+    """Root of Debian's packages, unpacked: containerd, runc, CNI plugins, busybox."""
+
+
 def cache_folder() -> Path:
     """The folder that keeps what was fetched and built, shared by all checkouts."""
     if folder := os.environ.get("GPUSHARING_CACHE"):
@@ -47,22 +60,48 @@ def cache_folder() -> Path:
 
 
 def kubernetes_version() -> str:
-    """The version of the API server, for example `v1.34.4`, as `hack/cluster/go.mod` pins it."""
-    found = re.search(r"k8s\.io/kubernetes (v[\d.]+)", (_MODULE / "go.mod").read_text())
-    assert found, "hack/cluster/go.mod requires k8s.io/kubernetes"
-    return found[1]
+    """The version of all Kubernetes programs, for example `v1.34.4`: one that `hack/cluster` pins."""
+    wanted = os.environ.get("GPUSHARING_KUBERNETES", "")
+    pinned = _modules()
+    version = f"v{wanted.removeprefix('v')}" if wanted else min(pinned, key=_numbers)
+    if version not in pinned:
+        known = ", ".join(sorted(pinned, key=_numbers))
+        raise ClusterError(f"GPUSHARING_KUBERNETES is {wanted!r}, expected one of {known}")
+    return version
+
+
+def _modules() -> dict[str, Path]:
+    """The Go modules that build Kubernetes, by version."""
+    modules = {}
+    for file in (_MODULE / "go.mod", *_MODULE.glob("*/go.mod")):
+        found = re.search(r"k8s\.io/kubernetes (v[\d.]+)", file.read_text())
+        assert found, f"{file} requires k8s.io/kubernetes"
+        modules[found[1]] = file.parent
+    return modules
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.removeprefix("v").split(".")))
 
 
 def bring_binaries() -> Binaries:
     """Every program, each fetched or built first if the cache lacks it."""
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         return _given(Path(assets))
-    version = kubernetes_version()
-    cache = cache_folder()
     return Binaries(
-        kube_apiserver=_bring(cache / "k8s" / version / "kube-apiserver", "about 5 minutes, once", _build_apiserver),
-        etcd=_bring(cache / "etcd" / "etcd", "Debian's package, unpacked", _fetch_etcd),
+        kube_apiserver=_bring_kubernetes("kube-apiserver", "about 5 minutes, once"),
+        etcd=_bring(cache_folder() / "etcd" / "etcd", "Debian's package, unpacked", _fetch_etcd),
         kubectl=bring_kubectl(),
+    )
+
+
+def bring_node_binaries() -> NodeBinaries:
+    """Every program of a node and what places pods on it, each fetched or built first if the cache lacks it."""
+    return NodeBinaries(
+        kubelet=_bring_kubernetes("kubelet", "about a minute, once"),
+        kube_controller_manager=_bring_kubernetes("kube-controller-manager", "about a minute, once"),
+        kube_scheduler=_bring_kubernetes("kube-scheduler", "seconds"),
+        packages=_bring(cache_folder() / "node" / "packages", "Debian's packages, unpacked", _fetch_node_packages),
     )
 
 
@@ -159,18 +198,23 @@ def _run(*command: str, cwd: Path, hint: str, env: Mapping[str, str] | None = No
     return done.stdout
 
 
-def _build_apiserver(part: Path) -> Path:
+def _bring_kubernetes(program: str, remark: str) -> Path:
+    target = cache_folder() / "k8s" / kubernetes_version() / program
+    return _bring(target, remark, lambda part: _build_kubernetes(part, program))
+
+
+def _build_kubernetes(part: Path, program: str) -> Path:
     version = kubernetes_version()
     major, minor, _ = version.removeprefix("v").split(".")
     variables = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     # without them the server calls itself v0.0.0, and clients misbehave
     stamps = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items())
-    built = part / "kube-apiserver"
+    built = part / program
     command = ("go", "build", "-trimpath", "-ldflags", f"-s -w {stamps}", "-o", str(built))
     _run(
         *command,
-        "k8s.io/kubernetes/cmd/kube-apiserver",
-        cwd=_MODULE,
+        f"k8s.io/kubernetes/cmd/{program}",
+        cwd=_modules()[version],
         env={"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"},
         hint="install Go 1.24 or later with access to its module proxy, or set KUBEBUILDER_ASSETS to a folder "
         "with kube-apiserver, etcd and kubectl",
@@ -180,20 +224,30 @@ def _build_apiserver(part: Path) -> Path:
 
 
 def _fetch_etcd(part: Path) -> Path:
-    hint = "this needs Debian's or Ubuntu's apt-get and access to its mirror, or KUBEBUILDER_ASSETS set to a folder "
-    hint += "with kube-apiserver, etcd and kubectl"
+    hint = "or set KUBEBUILDER_ASSETS to a folder with kube-apiserver, etcd and kubectl"
+    etcd = _fetch_debian(part, "etcd-server", hint=hint) / "usr/bin/etcd"
+    _run(str(etcd), "--version", cwd=part, hint=hint)
+    return etcd
+
+
+def _fetch_node_packages(part: Path) -> Path:
+    packages = ("containerd", "runc", "libseccomp2", "containernetworking-plugins", "busybox-static")
+    return _fetch_debian(part, *packages, hint="without them only the tests on a real node are left out")
+
+
+def _fetch_debian(part: Path, *packages: str, hint: str) -> Path:
+    """Unpack packages into a root folder below `part`; the folder."""
+    hint = f"this needs Debian's or Ubuntu's apt-get and access to its mirror; {hint}"
     try:
-        _run("apt-get", "download", "etcd-server", cwd=part, hint=hint)
+        _run("apt-get", "download", *packages, cwd=part, hint=hint)
     except ClusterError:
         # stale or missing lists: fresh ones in a folder of our own, which any user may fill
         private = _private_apt(part / "apt")
         _run("apt-get", *private, "update", cwd=part, hint=hint)
-        _run("apt-get", *private, "download", "etcd-server", cwd=part, hint=hint)
-    package = next(part.glob("etcd-server_*.deb"))
-    _run("dpkg-deb", "-x", str(package), "root", cwd=part, hint=hint)
-    etcd = part / "root/usr/bin/etcd"
-    _run(str(etcd), "--version", cwd=part, hint=hint)
-    return etcd
+        _run("apt-get", *private, "download", *packages, cwd=part, hint=hint)
+    for file in part.glob("*.deb"):
+        _run("dpkg-deb", "-x", str(file), "root", cwd=part, hint=hint)
+    return part / "root"
 
 
 def _private_apt(folder: Path) -> Sequence[str]:
@@ -220,11 +274,13 @@ def _fetch_kubectl(part: Path) -> Path:
 
 
 def main() -> int:
-    """Bring everything; 2 and one sentence when that is not possible."""
+    """Bring everything; 2 and one sentence when that is not possible. `--node`: what a node needs, too."""
     # so that a cancelled build ends its compiler too
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         bring_binaries()
+        if "--node" in sys.argv:
+            bring_node_binaries()
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
