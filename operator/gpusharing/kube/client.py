@@ -148,6 +148,50 @@ class Client:
             if error.status != 404:
                 raise
 
+    async def watch(
+        self,
+        path: str,
+        *,
+        version: int,
+        field: str = "",
+        only_metadata: bool = False,
+        seconds: int = 300,
+        silence: float = 150.0,
+    ) -> AsyncIterator[JsonObject]:
+        """Yield the events `{"type", "object"}` of a collection after a version, bookmarks too, for some seconds.
+
+        Raises ApiError for what the server reports as an error (410: the version is too old), and where the stream
+        breaks off or is silent: a bookmark comes each minute, so that a dead connection is told from a quiet one.
+        """
+        query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)}
+        query |= {"resourceVersion": str(version), **({"fieldSelector": field} if field else {})}
+        headers = await self._headers(accept=metadata_only() if only_metadata else "application/json")
+        limits = aiohttp.ClientTimeout(sock_connect=self._timeout, sock_read=silence)
+        started, code = time.perf_counter(), 0
+        try:
+            response = await self._api.rest_client.request(
+                "GET", f"{self.server}{path}?{urlencode(query)}", headers=headers, _request_timeout=limits
+            )
+            code = response.status
+            try:
+                if code >= 400:
+                    retry_after = response.headers.get("Retry-After", "")
+                    raise _refusal("watch", path, code, await response.read(), retry_after)
+                async for line in _lines(response.response.content):
+                    yield _event("watch", path, line)
+            finally:
+                response.response.close()
+        except (aiohttp.ClientError, TimeoutError, OSError, kubernetes_config.ConfigException) as error:
+            raise ApiError(f"watch {path}: {type(error).__name__}: {error}".rstrip(": ")) from error
+        finally:
+            self._on_call(Call("watch", path, code, time.perf_counter() - started))
+
+    async def _headers(self, *, accept: str, content: str = "application/json") -> dict[str, str]:
+        headers = {"Accept": accept, "Content-Type": content, "User-Agent": "gpu-sharing-operator"}
+        if token := await self.authorization():
+            headers["Authorization"] = token
+        return headers
+
     async def _call(
         self,
         verb: str,
@@ -159,13 +203,11 @@ class Client:
         content: str = "application/json",
         accept: str = "application/json",
     ) -> JsonObject:
-        headers = {"Accept": accept, "Content-Type": content, "User-Agent": "gpu-sharing-operator"}
         url = f"{self.server}{path}{'?' + urlencode(query) if query else ''}"
         started, code = time.perf_counter(), 0
         try:
             async with asyncio.timeout(self._timeout):
-                if token := await self.authorization():
-                    headers["Authorization"] = token
+                headers = await self._headers(accept=accept, content=content)
                 response = await self._api.rest_client.request(
                     method, url, headers=headers, body=body, _request_timeout=self._timeout
                 )
@@ -189,6 +231,27 @@ def _parsed(verb: str, path: str, data: bytes) -> JsonObject:
     if not isinstance(parsed, dict):
         raise ApiError(f"{verb} {path}: the answer is not an object: {data[:200]!r}")
     return parsed
+
+
+async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Yield the lines of a stream, whatever their length; what is left of a broken one is no line."""
+    rest = b""
+    async for part in stream.iter_any():
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            yield line
+
+
+def _event(verb: str, path: str, line: bytes) -> JsonObject:
+    """Return a watch event. Raises the error that one of type ERROR brings."""
+    event = _parsed(verb, path, line)
+    said = event.get("object")
+    if not isinstance(said, dict):
+        raise ApiError(f"{verb} {path}: an event without an object: {line[:200]!r}")
+    if event.get("type") == "ERROR":
+        code = said.get("code")
+        raise _refusal(verb, path, code if isinstance(code, int) else 0, json.dumps(said).encode(), "")
+    return event
 
 
 def _refusal(verb: str, path: str, code: int, data: bytes, retry_after: str) -> ApiError:

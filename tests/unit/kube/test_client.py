@@ -1,6 +1,7 @@
 """The exact wire format of every verb, and what becomes of every answer."""
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -427,3 +428,70 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named_with_a_hint(tmp_path: P
 async def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=f"the kubeconfig {tmp_path}/none cannot be used: there is no such file"):
         await connect(f"{tmp_path}/none")
+
+
+# --- watches
+
+
+def streams(*events: dict[str, Any], rest: bytes = b"") -> Answer:
+    """A watch as it comes over the wire."""
+    return Answer(raw=b"".join(json.dumps(event).encode() + b"\n" for event in events) + rest)
+
+
+async def watched(client: Client, **options: Any) -> list[dict[str, Any]]:
+    return [event async for event in client.watch("/api/v1/nodes", version=7, **options)]
+
+
+async def test_a_watch_asks_for_one_object_from_a_version_on_with_bookmarks(echo: Echo, client: Client) -> None:
+    changed = {"type": "MODIFIED", "object": NODE}
+    echo.answers(streams(changed, {"type": "BOOKMARK", "object": {}}))
+    assert await watched(client, field="metadata.name=gpu-a", only_metadata=True, seconds=5) == [
+        changed,
+        {"type": "BOOKMARK", "object": {}},
+    ]
+    [asked] = echo.asked
+    assert asked.query == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "timeoutSeconds": "5",
+        "resourceVersion": "7",
+        "fieldSelector": "metadata.name=gpu-a",
+    }
+    assert asked.headers["Accept"] == metadata_only()
+
+
+async def test_an_event_may_be_longer_than_any_buffer_and_half_a_one_is_none(echo: Echo, client: Client) -> None:
+    big = {"type": "MODIFIED", "object": {"metadata": {"annotations": {"a": "x" * 5_000_000}}}}
+    echo.answers(streams(big, rest=b'{"type": "DELE'))
+    assert await watched(client) == [big]
+
+
+@pytest.mark.fault("F31")
+async def test_an_error_in_a_watch_is_an_error_and_says_its_code(echo: Echo, client: Client) -> None:
+    expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    echo.answers(streams({"type": "ERROR", "object": expired}))
+    error = await refusal(watched(client))
+    assert (error.status, error.word) == (410, "Expired")
+
+
+@pytest.mark.fault("F31")
+@pytest.mark.parametrize(
+    "answer",
+    [HANGS, CUTS, Answer(raw=b"<html>\n"), Answer(raw=b'{"type": "ADDED"}\n'), refuses(403, "Forbidden")],
+    ids=["silent", "cut", "no-json", "no-object", "refused"],
+)
+async def test_a_watch_that_is_silent_cut_or_nonsense_ends_as_an_error(
+    echo: Echo, client: Client, answer: Answer
+) -> None:
+    echo.answers(answer, answer)  # aiohttp sends a GET again whose connection was closed without an answer
+    error = await refusal(watched(client, silence=0.1))
+    assert error.message.startswith("watch /api/v1/nodes: ")
+
+
+async def test_a_watch_is_counted_once_when_it_ends(echo: Echo) -> None:
+    calls: list[Call] = []
+    client = echo.client(on_call=calls.append)
+    echo.answers(streams({"type": "BOOKMARK", "object": {}}))
+    await watched(client)
+    await client.close()
+    assert [(call.verb, call.path, call.code) for call in calls] == [("watch", "/api/v1/nodes", 200)]
