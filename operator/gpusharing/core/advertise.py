@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from gpusharing.api import names
 from gpusharing.api.node import Gpu, ResourceReport
 from gpusharing.api.pluginconfig import PluginConfig, ReplicatedResources
+from gpusharing.core.devices import DISPLAY_MODELS
 from gpusharing.core.gfd import GpuLabels
 
 
@@ -55,6 +56,8 @@ def _whole(config: PluginConfig, gpus: Iterable[Gpu]) -> Counter[str]:
     strategy = (config.flags.mig_strategy if config.flags else None) or "none"
     counts: Counter[str] = Counter()
     for gpu in gpus:
+        if gpu.model in DISPLAY_MODELS:
+            continue
         if strategy == "none" or not gpu.mig_mode:
             counts[names.GPU_RESOURCE] += 1
         elif strategy == "single":

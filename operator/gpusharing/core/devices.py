@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 SEPARATOR = "::"
+# GPUs that only drive a monitor: skipped everywhere (contract 3.1)
+DISPLAY_MODELS = frozenset({"DGX Display", "NVIDIA DGX Display"})
 
 
 @dataclass(frozen=True, slots=True)
