@@ -109,6 +109,12 @@ class GpuNodeStatus(Report):
         max_length=64,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
+    stale_resources: list[Annotated[str, Field(max_length=72)]] = Field(
+        default=[],
+        description="Resources that the kubelet still shows, with 0 devices, although nothing serves them any more.",
+        max_length=64,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
     occupancy: list[OccupancyReport] = Field(
         default=[],
         description="How full each GPU is.",

@@ -56,6 +56,20 @@ class Reason(StrEnum):
     RELEASED = "Released", "No policy wants the node any more; what we had written is gone."
     RELEASE_HELD = "ReleaseHeld", "The CRD of the policies was deleted or replaced; nodes keep what they have."
     SKIPPED = "Skipped", "The node carries gpusharing.io/skip and is left exactly as it is."
+    # --- GpuSharingReady of a GpuNode, and of its Node (decision 49); CapacityMismatch is one of them too
+    SERVING = "Serving", "The plugin of the node serves what it should, and nothing is wrong."
+    INVALID_CONFIG = "InvalidConfig", "The node's config was refused; the last good one stays served, if there is one."
+    CONFIG_MISSING = "ConfigMissing", "The node's label names a config that is not there."
+    NVML_UNAVAILABLE = "NvmlUnavailable", "The plugin cannot ask NVIDIA's driver for the GPUs of the node."
+    NOT_REGISTERED = "NotRegistered", "The kubelet does not take a resource that the plugin serves."
+    DEVICES_RETIRING = "DevicesRetiring", "Pods still hold devices of an earlier config, so new ones wait for them."
+    GPU_UNHEALTHY = "GpuUnhealthy", "A GPU or MIG device is broken and not given to pods."
+    DEVICE_HELD_TWICE = "DeviceHeldTwice", "Two containers hold the same device, which the kubelet must not do."
+    UNKNOWN_RESOURCE = "UnknownResource", "The config shares a resource that the node does not have."
+    UNKNOWN_KEY = "UnknownKey", "The config has keys that no plugin knows; they are ignored, as NVIDIA's plugin does."
+    # --- Events of the in-node plugin
+    CONFIG_SERVED = "ConfigServed", "The plugin of a node serves another config than before."
+    GPU_RECOVERED = "GpuRecovered", "A GPU or MIG device that was broken is given to pods again."
     # --- command line
     INVALID_INPUT = "InvalidInput", "A file or an argument cannot be read as what it should be."
     API_UNREACHABLE = "ApiUnreachable", "The API server cannot be reached, or refused the request."
