@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.support.cluster.api import Api
+from tests.support.cluster.api import NODES, Api
 
 
 class Access:
@@ -31,12 +31,19 @@ class Access:
         return done
 
     def kubeconfig_for(
-        self, account: str, namespace: str, *, server: str | None = None, ca: Path | None = None
+        self, account: str, namespace: str, *, node: str = "", server: str | None = None, ca: Path | None = None
     ) -> Path:
-        """A kubeconfig with a fresh TokenRequest token of that ServiceAccount; `server` and `ca` lead it elsewhere."""
+        """A kubeconfig with a fresh TokenRequest token of that ServiceAccount; `server` and `ca` lead it elsewhere.
+
+        With `node` the token names that node, as those of pods there do, and ends with its Node object.
+        """
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        spec: dict[str, Any] = {"expirationSeconds": 86400}
         with Api(self.kubeconfig) as api:
-            request = api.raw("POST", path, {"spec": {"expirationSeconds": 86400}})
+            if node:
+                uid = api.get(NODES, node)["metadata"]["uid"]
+                spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+            request = api.raw("POST", path, {"spec": spec})
         user = {"token": request["status"]["token"]}
         target = self.folder / f"{account}-{next(self._numbers)}.kubeconfig"
         return write_kubeconfig(target, server or self.server, ca or self.ca, user, namespace=namespace)

@@ -43,6 +43,11 @@ def events(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/events"
 
 
+def pods(namespace: str) -> str:
+    """The path of a namespace's Pods."""
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
 def leases(namespace: str) -> str:
     """The path of a namespace's Leases."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"

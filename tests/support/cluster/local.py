@@ -1,6 +1,7 @@
 """Provider `local`, control plane level: etcd and kube-apiserver as plain processes of any user, on loopback.
 
-Everything lives in one temporary folder, which goes with the processes when the cluster stops or its owner ends.
+A cluster with a real node (`node.py`) also runs the controller-manager and the scheduler. Everything lives in one
+temporary folder, which goes with the processes when the cluster stops or its owner ends.
 """
 
 import contextlib
@@ -26,30 +27,30 @@ _START_SECONDS = 90
 class LocalCluster(Access):
     """A control plane of our own; `start` makes one, `stop` leaves nothing of it."""
 
-    def __init__(self, folder: Path, keeper: Keeper, binaries: Binaries) -> None:
-        keys = folder / "keys"
+    def __init__(self, name: str, folder: Path, keeper: Keeper, binaries: Binaries) -> None:
+        self._keys = keys = folder / "keys"
         keys.mkdir()
-        authority = Authority(keys)
-        port, self._etcd_port, peer_port = _free_ports(3)
+        self.authority = authority = Authority(keys)
+        port, self._etcd_port, peer_port = free_ports(3)
         server = f"https://127.0.0.1:{port}"
         admin = authority.client("admin", group="system:masters")
         user = {"client-certificate": str(admin.certificate), "client-key": str(admin.key)}
         kubeconfig = write_kubeconfig(folder / "admin.kubeconfig", server, authority.pem, user)
-        super().__init__("local", server, authority.pem, kubeconfig, folder=folder, kubectl=binaries.kubectl)
-        self._keeper = keeper
+        super().__init__(name, server, authority.pem, kubeconfig, folder=folder, kubectl=binaries.kubectl)
+        self.keeper = keeper
         self._etcd_command = _etcd_command(binaries.etcd, folder / "etcd", self._etcd_port, peer_port)
         self._api_command = _api_command(binaries.kube_apiserver, authority, keys, port, self._etcd_port)
         self._etcd: subprocess.Popen[bytes] | None = None
         self._api: subprocess.Popen[bytes] | None = None
 
     @classmethod
-    def start(cls) -> "LocalCluster":
+    def start(cls, name: str = "local") -> "LocalCluster":
         """A new control plane, ready; brings the programs first if the cache lacks them."""
         binaries = bring_binaries()
         folder = Path(tempfile.mkdtemp(prefix="gpusharing-cluster-"))
         keeper = Keeper(folder)
         try:
-            cluster = cls(folder, keeper, binaries)
+            cluster = cls(name, folder, keeper, binaries)
             cluster._start_etcd()
             cluster.start_api()
         except BaseException:
@@ -59,7 +60,7 @@ class LocalCluster(Access):
 
     def stop(self) -> None:
         """End everything at once and remove its folder; the data is of no further use."""
-        self._keeper.close()
+        self.keeper.close()
         for process in filter(None, (self._api, self._etcd)):
             process.wait()
 
@@ -68,7 +69,7 @@ class LocalCluster(Access):
         if self._api:
             return
         log = self.folder / "kube-apiserver.log"
-        self._api = self._keeper.start(self._api_command, log)
+        self._api = self.keeper.start(self._api_command, log)
         with Api(self.kubeconfig, timeout=5) as api:
             _wait_until(lambda: _says_ok(api), self._api, log)
 
@@ -89,9 +90,30 @@ class LocalCluster(Access):
         if self._api:
             self._api.send_signal(signal.SIGCONT)
 
+    def start_controllers(self, controller_manager: Path, scheduler: Path) -> None:
+        """Start what makes pods of Deployments and DaemonSets, and places them on nodes; does not wait."""
+        ports = free_ports(2)
+        common = {"bind-address": "127.0.0.1", "leader-elect": "false"}
+        manager = {
+            "kubeconfig": str(self.component("system:kube-controller-manager")),
+            "secure-port": str(ports[0]),
+            "use-service-account-credentials": "true",
+            "root-ca-file": str(self.ca),
+            "service-account-private-key-file": str(self._keys / "tokens.key"),
+        }
+        placing = {"kubeconfig": str(self.component("system:kube-scheduler")), "secure-port": str(ports[1])}
+        for program, flags in ((controller_manager, manager), (scheduler, placing)):
+            self.keeper.start([str(program), *_flags(common | flags)], self.folder / f"{program.name}.log")
+
+    def component(self, user: str, group: str = "system:authenticated") -> Path:
+        """A kubeconfig of one of Kubernetes' own components."""
+        pair = self.authority.client(user, group=group)
+        login = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
+        return write_kubeconfig(self.folder / f"{pair.key.stem}.kubeconfig", self.server, self.ca, login)
+
     def _start_etcd(self) -> None:
         log = self.folder / "etcd.log"
-        self._etcd = self._keeper.start(self._etcd_command, log)
+        self._etcd = self.keeper.start(self._etcd_command, log)
         _wait_until(lambda: _accepts(self._etcd_port), self._etcd, log)
 
 
@@ -131,6 +153,7 @@ def _api_command(program: Path, authority: Authority, keys: Path, port: int, etc
         "service-account-signing-key-file": str(tokens.key),
         "kubelet-client-certificate": str(kubelet_client.certificate),
         "kubelet-client-key": str(kubelet_client.key),
+        "feature-gates": "ResourceHealthStatus=true",  # the default from 1.36 on, there since 1.31
     }
     return [str(program), *_flags(flags)]
 
@@ -139,7 +162,7 @@ def _flags(flags: Mapping[str, str]) -> list[str]:
     return [f"--{name}={value}" for name, value in flags.items()]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on, below those that the kernel gives to outgoing connections.
 
     So nobody is given the API server's port while it is stopped, not even a client that tries to reach it.
