@@ -68,7 +68,6 @@ class Reason(StrEnum):
     UNKNOWN_RESOURCE = "UnknownResource", "The config shares a resource that the node does not have."
     UNKNOWN_KEY = "UnknownKey", "The config has keys that no plugin knows; they are ignored, as NVIDIA's plugin does."
     # --- Events of the in-node plugin
-    CONFIG_SERVED = "ConfigServed", "The plugin of a node serves another config than before."
     GPU_RECOVERED = "GpuRecovered", "A GPU or MIG device that was broken is given to pods again."
     # --- command line
     INVALID_INPUT = "InvalidInput", "A file or an argument cannot be read as what it should be."
