@@ -1,0 +1,265 @@
+"""The five RPCs of the device plugin API, each: translate, ask the plugin, translate (kubelet contract 4 and 5).
+
+None of the kubelet's calls has a deadline, and while one is open the node starts no pod: each has one of our own. An
+error of `GetPreferredAllocation` fails the pod although it is only advice: there is none. An error of `Allocate` is
+what the user reads in the pod's status: one sentence.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+
+from gpusharing.core.edits import Edits
+from gpusharing.core.errors import GpuSharingError
+from gpusharing.core.resources import Device
+from gpusharing.deviceplugin.translate import allocate_response, list_message, preferred_response
+from gpusharing.deviceplugin.v1beta1 import deviceplugin_v1beta1_pb2 as pb
+from gpusharing.deviceplugin.v1beta1.deviceplugin_v1beta1_pb2_grpc import DevicePluginServicer
+from gpusharing.observability.logs import logger
+
+log = logger(__name__)
+
+# a sentence for people, in pod status and Event
+_MAX_SENTENCE = 600
+
+
+class ResourceView(Protocol):
+    """What the RPCs ask of the plugin about one resource; everything from memory (P10)."""
+
+    @property
+    def name(self) -> str:
+        """Return the resource's name: nvidia.com/gpu."""
+
+    def listed(self) -> Sequence[tuple[Device, bool]]:
+        """Return the whole list with whether each is Healthy; the same object while nothing changed."""
+
+    async def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
+        """Return the ids that are best, or none to abstain."""
+
+    async def allocate(self, ids: Sequence[str]) -> Edits:
+        """Return what a container needs to use these. Raises InvalidInput with a sentence for the pod's owner."""
+
+    def opened(self) -> None:
+        """Take note that a call is being answered: no id may be left out now (P13)."""
+
+    def closed(self) -> None:
+        """Take note that the call was answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerTimes:
+    """Seconds: the deadline of our own for each call, and the least time between two lists of a stream."""
+
+    answer: float = 2.0
+    coalesce: float = 0.2
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened to one resource since the process started; for metrics."""
+
+    registrations: int = 0
+    refusals: int = 0
+    streams: int = 0
+    lists: int = 0
+    preferences: int = 0
+    abstentions: int = 0
+    allocations: int = 0
+    allocation_errors: int = 0
+
+
+class Refused(Exception):
+    """An `Allocate` that fails: the status code, and the sentence that the pod's owner reads."""
+
+    def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
+        self.code = code
+        self.sentence = " ".join(sentence.split())[:_MAX_SENTENCE]
+        super().__init__(self.sentence)
+
+
+class ListFeed:
+    """The list of one resource as a message, made once for each change and handed to all streams."""
+
+    def __init__(self, view: ResourceView) -> None:
+        self._view = view
+        self._listed: Sequence[tuple[Device, bool]] | None = None
+        self._message = pb.ListAndWatchResponse()
+        self._streams: set[asyncio.Event] = set()
+
+    def changed(self) -> None:
+        """Have the streams look whether the list is another one."""
+        for wake in self._streams:
+            wake.set()
+
+    def send_again(self) -> None:
+        """Have the streams send the list although it is the same: another plugin's may have replaced it (1.37)."""
+        self._listed = None
+        self.changed()
+
+    def message(self) -> pb.ListAndWatchResponse:
+        """Return the message for the list of now; the same object while nothing changed."""
+        listed = self._view.listed()
+        if listed is not self._listed and (self._listed is None or listed != self._listed):
+            self._message = list_message(listed)
+        self._listed = listed
+        return self._message
+
+    def join(self, wake: asyncio.Event) -> None:
+        """Wake this stream from now on."""
+        self._streams.add(wake)
+
+    def leave(self, wake: asyncio.Event) -> None:
+        """Wake it no more."""
+        self._streams.discard(wake)
+
+
+class ResourceServicer(DevicePluginServicer):
+    """One resource on one socket. `on_streams` is called whenever the number of open streams changes."""
+
+    def __init__(
+        self,
+        view: ResourceView,
+        feed: ListFeed,
+        counts: Counts,
+        times: AnswerTimes = AnswerTimes(),
+        on_streams: Any = lambda: None,
+    ) -> None:
+        self._view = view
+        self._feed = feed
+        self._counts = counts
+        self._times = times
+        self._on_streams = on_streams
+        self._ending = asyncio.Event()
+        self.streams = 0
+        self.streams_ever = 0
+
+    def end_streams(self) -> None:
+        """Send no list any more, and end all streams: a server that stops waits for them otherwise."""
+        self._ending.set()
+        self._feed.changed()
+
+    async def GetDevicePluginOptions(self, request: pb.Empty, context: Any) -> pb.DevicePluginOptions:
+        """Answer what the kubelet asks inside of our own `Register` call."""
+        return pb.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
+
+    async def ListAndWatch(self, request: pb.Empty, context: Any) -> AsyncIterator[pb.ListAndWatchResponse]:
+        """Send the list at once, then each time that it changes, at most every 0.2 s."""
+        wake = asyncio.Event()
+        self._count_streams(1)
+        self._feed.join(wake)
+        sent: pb.ListAndWatchResponse | None = None
+        try:
+            while not self._ending.is_set():
+                wake.clear()
+                message = self._feed.message()
+                if message is not sent:
+                    sent = message
+                    self._counts.lists += 1
+                    yield message
+                    await self._pause()
+                await wake.wait()
+        finally:
+            # the peer's end raises CancelledError, a message that it refuses GeneratorExit
+            self._feed.leave(wake)
+            self._count_streams(-1)
+
+    async def GetPreferredAllocation(
+        self, request: pb.PreferredAllocationRequest, context: Any
+    ) -> pb.PreferredAllocationResponse:
+        """Answer exactly N ids for each container, or none; never an error (P4)."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._times.answer
+        self._view.opened()
+        try:
+            return preferred_response([await self._prefer(each, deadline) for each in request.container_requests])
+        finally:
+            self._view.closed()
+
+    async def Allocate(self, request: pb.AllocateRequest, context: Any) -> pb.AllocateResponse:
+        """Answer with one response for each container, or with an error that says why not (P5, P14)."""
+        self._view.opened()
+        try:
+            return await self.allocate(request)
+        except Refused as refused:
+            self._counts.allocation_errors += 1
+            log.warning("Allocate refused", resource=self._view.name, code=refused.code.name, error=refused.sentence)
+            await context.abort(refused.code, refused.sentence)
+            raise
+        finally:
+            self._view.closed()
+
+    async def PreStartContainer(
+        self, request: pb.PreStartContainerRequest, context: Any
+    ) -> pb.PreStartContainerResponse:
+        """Answer, although the options say that we need no such call."""
+        return pb.PreStartContainerResponse()
+
+    async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
+        """Return the edits of each container. Raises Refused."""
+        if not request.container_requests:
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"{self._view.name}: the request names no container")
+        ids = [device_id for each in request.container_requests for device_id in each.devices_ids]
+        try:
+            async with asyncio.timeout(self._times.answer):
+                edits = [await self._view.allocate(tuple(each.devices_ids)) for each in request.container_requests]
+        except TimeoutError:
+            raise Refused(
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                f"{self._view.name}: no answer for {', '.join(ids)} within {self._times.answer:g} s. "
+                "hint: see the log of the device plugin on this node",
+            ) from None
+        except GpuSharingError as error:
+            raise Refused(self._code(ids), str(error)) from error
+        except Exception as error:
+            log.exception("Allocate failed: this is a bug, please report it", resource=self._view.name)
+            raise Refused(
+                grpc.StatusCode.INTERNAL,
+                f"{self._view.name}: the device plugin failed on {', '.join(ids)} ({type(error).__name__}). "
+                "hint: this is a bug; please report it with the log of the device plugin on this node",
+            ) from error
+        self._counts.allocations += len(edits)
+        return allocate_response(edits)
+
+    def _code(self, ids: Sequence[str]) -> grpc.StatusCode:
+        """Return the code of a refusal. For ids that are not ours the kubelet may have another plugin's list."""
+        if set(ids) <= {device.id for device, _ in self._view.listed()}:
+            return grpc.StatusCode.FAILED_PRECONDITION
+        self._feed.send_again()
+        return grpc.StatusCode.NOT_FOUND
+
+    async def _prefer(self, each: pb.ContainerPreferredAllocationRequest, deadline: float) -> Sequence[str]:
+        available, must_include = tuple(each.available_deviceIDs), tuple(each.must_include_deviceIDs)
+        try:
+            async with asyncio.timeout_at(deadline):
+                chosen = tuple(await self._view.prefer(available, must_include, each.allocation_size))
+        except Exception as error:
+            log.exception("no preference", resource=self._view.name, error=type(error).__name__)
+            chosen = ()
+        if not _is_valid(chosen, available, must_include, each.allocation_size):
+            chosen = ()
+        self._counts.preferences += 1
+        self._counts.abstentions += not chosen
+        return chosen
+
+    async def _pause(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._times.coalesce):
+                await self._ending.wait()
+
+    def _count_streams(self, change: int) -> None:
+        self.streams += change
+        if change > 0:
+            self.streams_ever += 1
+            self._counts.streams += 1
+        self._on_streams()
+
+
+def _is_valid(chosen: Sequence[str], available: Sequence[str], must_include: Sequence[str], size: int) -> bool:
+    """Whether the kubelet would take the preference as it is: exactly N different ids that it offered, R among them."""
+    distinct = set(chosen)
+    offered = distinct <= set(available) | set(must_include)
+    return len(chosen) == len(distinct) == size and offered and distinct >= set(must_include)
