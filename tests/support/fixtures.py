@@ -1,10 +1,12 @@
-"""The product installed as users install it, and a controller's credentials."""
+"""The product installed as users install it, a controller's credentials, and a node on which pods really run."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.cluster import Cluster
 from tests.support.cluster.api import Api
+from tests.support.cluster.node import RealNode, missing
 from tests.support.fleet import Fleet
 from tests.support.install import install
 
@@ -22,3 +24,24 @@ def fleet(clean_cluster: Cluster, api: Api) -> Fleet:
 def account(fleet: Fleet) -> Path:
     """A kubeconfig with a token of the controller's own ServiceAccount: exactly its rights, and its fence."""
     return fleet.cluster.kubeconfig_for("gpu-sharing-operator", names.NAMESPACE)
+
+
+@pytest.fixture(scope="session")
+def _started_node() -> Iterator[RealNode]:
+    if lacking := missing():
+        pytest.skip(f"a real node needs {lacking}")
+    node = RealNode.start()
+    yield node
+    node.stop()
+
+
+@pytest.fixture
+def real_node(_started_node: RealNode) -> Iterator[RealNode]:
+    """A node with a real kubelet and no pods; the test must leave the kubelet running."""
+    yield _started_node
+    try:
+        _started_node.kubelet.assert_alive()
+    finally:
+        if not _started_node.kubelet.running:
+            _started_node.kubelet.start()
+        _started_node.delete_pods()

