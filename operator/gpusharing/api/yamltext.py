@@ -28,10 +28,11 @@ _KEY_ON_LINE = re.compile(r"""\s*(?:-\s+)*["']?([\w./-]+)["']?\s*:(?:\s|$)""")
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml: 20 times as fast, and go-yaml is its port
 
 
-def read(text: str, *, first_line: int = 1, exact: bool = True) -> list[Document]:
+def read(text: str, *, first_line: int = 1, exact: bool = True, values_max: int = MAX_VALUES) -> list[Document]:
     """Read every document of a text. `first_line` is where the text begins in its file.
 
-    With `exact=False` (a folded or quoted string inside another file) every line is the first one.
+    With `exact=False` (a folded or quoted string inside another file) every line is the first one. `values_max` bounds
+    the values of a document, aliases written out, and with them the time: 10,000 take 0.2 s.
     """
     size = len(text.encode(errors="replace"))
     if size > MAX_BYTES:
@@ -42,7 +43,7 @@ def read(text: str, *, first_line: int = 1, exact: bool = True) -> list[Document
     for offset, chunk in _chunks(text.removeprefix("\ufeff")):
         if len(documents) >= MAX_DOCUMENTS:
             return [*documents, _unread(line(offset), Problem("", f"more than {MAX_DOCUMENTS} documents"))]
-        documents += _Reader(chunk, _lines_from(line(offset), exact)).documents()
+        documents += _Reader(chunk, _lines_from(line(offset), exact), values_max).documents()
     return documents
 
 
@@ -97,8 +98,8 @@ class _Frame:
 class _Reader:
     """Builds documents from YAML events with a stack of its own: no recursion, whatever the nesting."""
 
-    def __init__(self, text: str, line: Callable[[int], int]) -> None:
-        self._text, self._line = text, line
+    def __init__(self, text: str, line: Callable[[int], int], values_max: int) -> None:
+        self._text, self._line, self._values_max = text, line, values_max
         self._stack: list[_Frame] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._findings: list[Finding] = []
@@ -204,8 +205,8 @@ class _Reader:
 
     def _add(self, value: Any, line: int, values: int, *, new: int, block: int | None = None) -> None:
         self._values += new
-        if self._values > MAX_VALUES:
-            raise _Broken(f"more than {MAX_VALUES} values once aliases are written out")
+        if self._values > self._values_max:
+            raise _Broken(f"more than {self._values_max} values once aliases are written out")
         if not self._stack:
             self._data = value
             return

@@ -9,7 +9,8 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from gpusharing.controller.settings import Settings, read_settings, seconds
+from gpusharing.controller.settings import Settings, read_settings
+from gpusharing.core.durations import seconds
 from gpusharing.core.errors import InvalidInput
 
 WHAT = "Does what it does."

@@ -26,18 +26,25 @@ IGNORED_MAX = 100
 
 def check(config: Any, environment: Environment | None = None) -> list[Problem]:
     """Return everything that is wrong with a config, or worth knowing. No environment = we do not know which."""
+    if not isinstance(config, Mapping):
+        return check_content(config)
+    hidden = _hidden(config, environment) if environment else _maybe_hidden(config)
+    return [*check_content(config, _mig_strategy(config, environment)), *hidden]
+
+
+def check_content(config: Any, mig_strategy: str = "") -> list[Problem]:
+    """Return what is wrong in a config itself. `mig_strategy` is the one in force; empty = the config's."""
     if config is None:  # an empty file: every default
         return []
     if not isinstance(config, Mapping):
         return [Problem("", f"{kind_of(config)} where a mapping is expected, the plugin exits", _SHAPE)]
-    strategy = _mig_strategy(config, environment)
+    strategy = mig_strategy or _mig_strategy(config, None)
     sharing = written(config, "sharing")
     return [
         *check_keys(config),
         *wrong_values(config),
         *wrong_sharing(config.get(sharing), sharing, strategy),
         *_mps_with_mig(config, strategy),
-        *(_hidden(config, environment) if environment else _maybe_hidden(config)),
     ]
 
 
