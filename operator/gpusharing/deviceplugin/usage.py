@@ -1,0 +1,120 @@
+"""Who holds which ids: polled from the kubelet, with what we have given out since (decision 52).
+
+A look that began before an `Allocate` was answered does not show it; so our own answers count as held until a later
+look could have seen them.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpusharing.core.occupancy import PodDevices, held_ids
+
+
+class PodResourcesReader(Protocol):
+    """What is asked of the kubelet's pod resources API."""
+
+    @property
+    def problem(self) -> str:
+        """Return why the last answer is None; empty = there was one."""
+
+    async def pods(self) -> Sequence[PodDevices] | None:
+        """Return who holds which ids; None = unreadable."""
+
+    async def allocatable(self) -> Mapping[str, frozenset[str]] | None:
+        """Return resource → ids that the kubelet counts as allocatable; None = unreadable."""
+
+
+@dataclass(frozen=True, slots=True)
+class PollTimes:
+    """Seconds."""
+
+    # between two looks: the shortest, and by how much it is longer at most (fault F23: at least 5 s, with jitter)
+    every: float = 5.0
+    jitter: float = 5.0
+    # between two looks when one is asked for
+    least: float = 0.5
+    # how long after an answer of ours a look may still not show it
+    settle: float = 1.0
+
+
+class Usage:
+    """The last look at the kubelet's pod resources. `changed` is called after each look that differs."""
+
+    def __init__(
+        self,
+        reader: PodResourcesReader,
+        changed: Callable[[], None],
+        times: PollTimes = PollTimes(),
+        *,
+        jitter: Callable[[], float] = lambda: secrets.randbelow(1 << 20) / (1 << 20),
+    ) -> None:
+        self._reader = reader
+        self._changed = changed
+        self._times = times
+        self._jitter = jitter
+        self._given: dict[tuple[str, str], float] = {}
+        self._due = 0.0
+        self._sooner = asyncio.Event()
+        self.pods: tuple[PodDevices, ...] | None = None
+        self.allocatable: Mapping[str, frozenset[str]] | None = None
+        # when the look began that the above is from; loop time
+        self.looked_at = float("-inf")
+        self.problem = "the kubelet's pod resources have not been read yet"
+
+    def held(self) -> Mapping[str, frozenset[str]] | None:
+        """Return resource → ids that pods hold, ours since the look included; None = unreadable."""
+        if self.pods is None:
+            return None
+        held = held_ids(self.pods)
+        for resource, device_id in self._given:
+            held[resource] = held.get(resource, frozenset()) | {device_id}
+        return held
+
+    def gave(self, resource: str, ids: Sequence[str]) -> None:
+        """Take note of an `Allocate` that was answered."""
+        now = asyncio.get_running_loop().time()
+        self._given |= {(resource, device_id): now for device_id in ids}
+        self.look_within(self._times.settle)
+
+    def look_within(self, seconds: float) -> None:
+        """Look again no later than in so many seconds."""
+        due = asyncio.get_running_loop().time() + seconds
+        if due < self._due:
+            self._due = due
+            self._sooner.set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self.look()
+            loop = asyncio.get_running_loop()
+            soonest = loop.time() + self._times.least
+            self._due = loop.time() + self._times.every + self._times.jitter * self._jitter()
+            while (now := loop.time()) < (due := max(soonest, self._due)):
+                self._sooner.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(due - now):
+                        await self._sooner.wait()
+
+    async def look(self) -> None:
+        """Ask the kubelet once, and tell if anything differs."""
+        began = asyncio.get_running_loop().time()
+        before = (self.pods, self.allocatable, self.problem)
+        pods = await self._reader.pods()
+        self.problem = self._reader.problem
+        self.allocatable = await self._reader.allocatable() if pods is not None else None
+        self.pods = None if pods is None else tuple(sorted(pods, key=_place))
+        if pods is not None:
+            self.looked_at = began
+            seen_by = began - self._times.settle
+            self._given = {given: at for given, at in self._given.items() if at > seen_by}
+        if before != (self.pods, self.allocatable, self.problem):
+            self._changed()
+
+
+def _place(row: PodDevices) -> tuple[str, str, str, str]:
+    return row.namespace, row.pod, row.container, row.resource
