@@ -1,10 +1,12 @@
 """Named constructors of Events: a value, not a call. Few: a normal assignment posts nothing on the Node."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from gpusharing.api import names
 from gpusharing.api.reasons import Reason
+from gpusharing.core.oneline import few, one_line
 
 MESSAGE_MAX = 1024
 
@@ -102,6 +104,16 @@ def assigned(policy: str, uid: str, config: str, count: int) -> Event:
     nodes = "1 node" if count == 1 else f"{count} nodes"
     message = f"config {config} is written to {nodes}"[:MESSAGE_MAX]
     return Event("GpuSharingPolicy", policy, uid, "Normal", Reason.ASSIGNED, message)
+
+
+def node_problem(node: str, uid: str, reason: Reason, sentence: str) -> Event:
+    """The node's plugin found something wrong; the sentence may hold words of a config, a driver or a kubelet."""
+    return _node(node, uid, "Warning", reason, one_line(sentence, MESSAGE_MAX))
+
+
+def gpu_recovered(node: str, uid: str, devices: Sequence[str]) -> Event:
+    """Devices that were broken are given to pods again."""
+    return _node(node, uid, "Normal", Reason.GPU_RECOVERED, one_line(f"healthy again: {few(devices)}", MESSAGE_MAX))
 
 
 _GOOD = {
