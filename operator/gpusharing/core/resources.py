@@ -63,8 +63,8 @@ def resources_of(config: ServedConfig, inventory: Inventory) -> tuple[Resource, 
     _refuse_states(config, gpus)
     unshared = _unshared(config, gpus)
     refuse_mps(config, gpus)
-    resources = (_resource(config, name, devices) for name, devices in sorted(unshared.items()))
-    return tuple(resources)
+    resources = (_resource(config, name, devices) for name, devices in unshared.items())
+    return tuple(sorted(resources, key=lambda resource: resource.name))
 
 
 def unknown_resources(config: ServedConfig, inventory: Inventory) -> tuple[str, ...]:
