@@ -8,6 +8,7 @@ from tests.support.cluster import Cluster
 from tests.support.cluster.api import Api
 from tests.support.cluster.node import RealNode, missing
 from tests.support.fleet import Fleet
+from tests.support.gpunode import GpuNode
 from tests.support.install import install
 
 from gpusharing.api import names
@@ -27,16 +28,27 @@ def account(fleet: Fleet) -> Path:
 
 
 @pytest.fixture(scope="session")
-def _started_node() -> Iterator[RealNode]:
+def _started_node() -> Iterator[GpuNode]:
     if lacking := missing():
         pytest.skip(f"a real node needs {lacking}")
-    node = RealNode.start()
+    node = GpuNode.start()
     yield node
     node.stop()
 
 
 @pytest.fixture
-def real_node(_started_node: RealNode) -> Iterator[RealNode]:
+def gpu_node(_started_node: GpuNode) -> Iterator[GpuNode]:
+    """A node with a real kubelet, the controller and the plugin, offering plain GPUs; no pods and no policies."""
+    _started_node.install()
+    yield _started_node
+    try:
+        _started_node.kubelet.assert_alive()
+    finally:
+        _started_node.repair()
+
+
+@pytest.fixture
+def real_node(_started_node: GpuNode) -> Iterator[RealNode]:
     """A node with a real kubelet and no pods; the test must leave the kubelet running."""
     yield _started_node
     try:

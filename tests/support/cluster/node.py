@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Self
 
 from tests.support.cluster import ClusterError
 from tests.support.cluster.api import NODES, Api, ApiStatusError, Object
@@ -46,7 +47,7 @@ class RealNode:
         self._pod_resources = cleanup.enter_context(PodResources(self.enclosure.inside(POD_RESOURCES)))
 
     @classmethod
-    def start(cls, name: str = "gpu-node", **labels: str) -> "RealNode":
+    def start(cls, name: str = "gpu-node", **labels: str) -> Self:
         """A cluster with one node, Ready."""
         binaries = bring_node_binaries()
         with ExitStack() as cleanup:

@@ -1,0 +1,171 @@
+"""What users see when a part of a GPU node fails: kubelet, plugin, sockets, checkpoint, API server, Node, GPU."""
+
+import pytest
+from tests.support.cluster.api import NODES
+from tests.support.cluster.node import GPU
+from tests.support.gpunode import GPUS, GpuNode, inventory
+from tests.support.pods import Pod
+
+ALL = 4 * GPUS
+
+
+@pytest.fixture
+def shared(gpu_node: GpuNode) -> GpuNode:
+    """The node with four shares of each GPU."""
+    gpu_node.policy("shared", replicas=4)
+    return gpu_node
+
+
+@pytest.mark.fault("F01")
+@pytest.mark.obligation("P2")
+def test_pods_survive_a_killed_kubelet_with_their_ids(shared: GpuNode) -> None:
+    plain = shared.pod("plain", 2)
+    # a pod whose finished init container held devices fails if the list comes too late (contract 3.3)
+    with_init = shared.pod("with-init", 1, init={GPU: 3})
+    held = {pod.name: shared.ids(pod.name) for pod in (plain, with_init)}
+
+    shared.kubelet.restart()
+
+    shared.eventually(lambda: _all_healthy(shared), "the plugin has registered again")
+    shared.becomes_ready()
+    after = shared.pod("after")  # admitted behind them
+    assert {pod.name: shared.ids(pod.name) for pod in (plain, with_init)} == held
+    assert [(pod.phase(), pod.restarts()) for pod in (plain, with_init)] == [("Running", 0)] * 2
+    assert after.phase() == "Running"
+    assert len(shared.plugin.sockets()) == 1
+
+
+@pytest.mark.fault("F01")
+@pytest.mark.obligation("P9")
+def test_two_kubelet_starts_in_a_row_leave_one_registration(shared: GpuNode) -> None:
+    shared.kubelet.restart()
+    shared.kubelet.restart()
+    shared.eventually(lambda: _all_healthy(shared), "the plugin has registered again")
+    shared.pod("a", ALL)
+    assert len(shared.plugin.sockets()) == 1
+
+
+@pytest.mark.obligation("P8")
+def test_a_killed_plugin_comes_back_with_the_same_ids_and_pods_do_not_notice(shared: GpuNode) -> None:
+    pod = shared.pod("a", 3)
+    ids, everything = shared.ids("a"), shared.healthy_ids()
+
+    shared.plugin.kill()
+    shared.offers(0)  # nobody is placed where nobody allocates
+    assert pod.phase() == "Running"
+
+    shared.plugin.start()
+    shared.offers(ALL)
+    assert shared.healthy_ids() == everything
+    assert shared.ids("a") == ids
+    assert pod.restarts() == 0
+    assert len(shared.plugin.sockets()) == 1  # the dead one's was removed
+    shared.pod("rest", ALL - 3)
+
+
+@pytest.mark.obligation("P11")
+@pytest.mark.obligation("P3")
+def test_a_stopped_plugin_leaves_no_socket_and_exits_with_0(shared: GpuNode) -> None:
+    assert shared.plugin.stop() == 0
+    assert shared.plugin.sockets() == []
+
+
+@pytest.mark.fault("F02")
+def test_a_removed_socket_is_replaced(shared: GpuNode) -> None:
+    [before] = shared.plugin.sockets()
+    before.unlink()
+
+    def replaced() -> None:
+        [now] = shared.plugin.sockets()
+        assert now != before
+
+    shared.eventually(replaced, "the plugin serves on a new socket")
+    shared.eventually(lambda: _all_healthy(shared), "the kubelet knows it")
+    shared.pod("a", ALL)
+
+
+@pytest.mark.fault("F24")
+@pytest.mark.parametrize("how", ["corrupted", "lost"])
+def test_devices_given_out_twice_after_the_checkpoint_was(shared: GpuNode, how: str) -> None:
+    before = shared.pod("before", ALL - 1)
+
+    shared.kubelet.kill()
+    if how == "lost":
+        shared.kubelet.checkpoint.unlink()
+    else:
+        shared.kubelet.checkpoint.write_text("{")
+    shared.kubelet.start()
+    shared.eventually(lambda: _all_healthy(shared), "the plugin has registered again")
+
+    shared.becomes_ready()
+    shared.offers(ALL)
+    assert before.phase() == "Running"
+    assert shared.ids("before") == []  # the kubelet has forgotten
+    shared.delete_pods("before")
+    shared.pod("after", ALL)
+
+
+def test_a_node_object_that_was_deleted_is_served_again_when_it_is_back(shared: GpuNode) -> None:
+    pod = shared.pod("a")
+    uid = shared.object()["metadata"]["uid"]
+    shared.api.delete(NODES, shared.name)
+    shared.kubelet.restart()  # a kubelet makes its Node at its start only
+
+    def new() -> None:
+        assert shared.object()["metadata"]["uid"] != uid
+        assert shared.report()["config"]["served"] == shared.fleet.config("shared")
+
+    shared.eventually(new, "the new Node has the policy's config")
+    shared.offers(ALL)
+    shared.delete_pods(pod.name)
+
+
+def test_pods_start_and_restart_while_the_api_server_is_down(shared: GpuNode) -> None:
+    pod = shared.pod("a", 2)
+    ids = shared.ids("a")
+    shared.cluster.stop_api()
+    shared.kubelet.restart()
+    shared.eventually(lambda: _all_healthy(shared), "the plugin registers without the API server")
+    assert shared.ids("a") == ids
+    assert shared.plugin.http("/livez")[0] == 200
+
+    shared.cluster.start_api()
+
+    shared.becomes_ready()
+    assert (pod.phase(), pod.restarts()) == ("Running", 0)
+    shared.pod("b")
+    shared.fleet.edit("shared", sharing=None)
+    shared.applied("shared")
+
+
+@pytest.mark.fault("F12")
+@pytest.mark.fault("F16")
+@pytest.mark.obligation("P6")
+def test_a_lost_gpu_shows_in_the_pods_status_and_heals(shared: GpuNode) -> None:
+    pod = shared.pod("a")
+    [share] = shared.ids("a")
+    index = int(share.partition("::")[0][-1])
+    shared.eventually(lambda: _health(pod, {share: "Healthy"}), "the pod's status says Healthy")
+
+    shared.plugin.has(inventory(faults=[{"gpu": index, "lost": True}]))
+
+    shared.eventually(lambda: _health(pod, {share: "Unhealthy"}), "the pod's status says Unhealthy")
+    shared.offers(ALL - 4)  # every share of it, and no other
+    shared.says("GpuUnhealthy", "False")
+    assert (pod.phase(), shared.ids("a")) == ("Running", [share])
+    others = shared.pod("b")
+    assert share.partition("::")[0] not in others.env()["NVIDIA_VISIBLE_DEVICES"]
+
+    shared.plugin.has(inventory())
+
+    shared.eventually(lambda: _health(pod, {share: "Healthy"}), "the pod's status says Healthy again")
+    shared.offers(ALL)
+    shared.says("Serving")
+
+
+def _all_healthy(node: GpuNode) -> None:
+    assert len(node.healthy_ids()) == ALL, node.plugin.tail()
+
+
+def _health(pod: Pod, expected: dict[str, str]) -> None:
+    assert pod.health() == expected, pod.object()["status"]

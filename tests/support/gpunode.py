@@ -1,0 +1,231 @@
+"""A real node with GPUs (simulated ones), the real controller and the real in-node plugin: the whole product.
+
+What stands for a GPU in a container is a device node of the harness, so that a test can see which ones open.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.cluster.api import GPU_NODES, POLICIES, Object
+from tests.support.cluster.local import free_ports
+from tests.support.cluster.node import GPU, RealNode
+from tests.support.controller import Controller
+from tests.support.devicenodes import make_device_nodes
+from tests.support.eventually import eventually
+from tests.support.fleet import Fleet
+from tests.support.install import install
+from tests.support.pods import Pod
+
+from gpusharing.api import names
+
+GPUS = 4
+CAPABILITIES = 64
+MODEL = {"model": "NVIDIA A100-SXM4-40GB", "memoryMiB": 40960}
+PASSING = {"passDeviceSpecs": True, "deviceListStrategy": ["envvar"]}
+"""What a policy says so that containers get device nodes, and only theirs."""
+
+
+def inventory(*, mig: Mapping[int, Sequence[tuple[str, int]]] | None = None, faults: Sequence[Object] = ()) -> Object:
+    """Four A100; `mig` = index → profile and start of each MIG device."""
+    gpus: list[dict[str, Any]] = [
+        {"index": index, **MODEL, "numaNode": 0, "uuid": f"GPU-00000000-0000-0000-0000-00000000000{index}"}
+        for index in range(GPUS)
+    ]
+    for index, devices in (mig or {}).items():
+        made = [{"profile": profile, "start": start} for profile, start in devices]
+        gpus[index] |= {"migMode": True, "migDevices": made}
+    return {"name": "e2e", "migCapable": True, "gpus": gpus, "faults": list(faults)}
+
+
+class Plugin:
+    """`gpusharing device-plugin` as a process on a real node, with the right of that node's plugin."""
+
+    def __init__(self, node: RealNode) -> None:
+        self._node = node
+        self.folder = node.enclosure.root / "plugin"
+        self.folder.mkdir()
+        self._inventory = self.folder / "inventory.yaml"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self.log = self.folder / "plugin.log"
+        self.dev_root = self.folder / "gpus"
+        self.major = make_device_nodes(self.dev_root, gpus=GPUS, capabilities=CAPABILITIES)
+        self.has(inventory())
+
+    def has(self, content: Object) -> None:
+        """Say which GPUs there are; a change of `faults` reaches a running plugin, all else at its next start."""
+        self.content = content
+        part = self._inventory.with_suffix(".part")
+        part.write_text(json.dumps(content))  # JSON is YAML
+        part.replace(self._inventory)
+
+    def start(self) -> None:
+        """Start it; does not wait."""
+        assert not self.running
+        [self.port] = free_ports(1)
+        account = self._node.cluster.kubeconfig_for("gpu-sharing-device-plugin", names.NAMESPACE, node=self._node.name)
+        environment = [f"KUBECONFIG={account}", "PYTHONFAULTHANDLER=1"]
+        flags = {
+            "node-name": self._node.name,
+            "discovery": "simulated",
+            "inventory": self._inventory,
+            "http-address": f"127.0.0.1:{self.port}",
+            "nvidia-dev-root": self.dev_root,
+        }
+        command = [sys.executable, "-m", "gpusharing", "device-plugin", *(f"--{k}={v}" for k, v in flags.items())]
+        self._process = self._node.enclosure.start(["env", *environment, *command], self.log)
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """End it by SIGTERM. Returns the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Kill it and start it again."""
+        self.kill()
+        self.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def sockets(self) -> list[Path]:
+        """Its sockets in the kubelet's folder."""
+        return sorted(self._node.kubelet.folder.glob("gpusharing-*.sock"))
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
+
+    def http(self, path: str) -> tuple[int, str]:
+        """Status and body of one of its own pages."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def _end(self, how: signal.Signals) -> int:
+        assert self._process, "the plugin does not run"
+        assert self.running, f"the plugin ended by itself, with {self._process.returncode}:\n{self.tail()}"
+        self._process.send_signal(how)
+        code, self._process = self._process.wait(timeout=30), None
+        return code
+
+
+class GpuNode(RealNode):
+    """A `RealNode` on which the product runs."""
+
+    controller: Controller
+    plugin: Plugin
+    fleet: Fleet
+    installed = False
+
+    def install(self) -> None:
+        """Install the product and start the controller and the plugin, once; returns when plain GPUs are offered."""
+        if self.installed:
+            return
+        self.installed = True
+        install(self.cluster)
+        self.fleet = Fleet(self.cluster, self.api)
+        account = self.cluster.kubeconfig_for("gpu-sharing-operator", names.NAMESPACE)
+        self.controller = Controller(account).__enter__()
+        self._cleanup.callback(self.controller.kill)
+        self.plugin = Plugin(self)
+        self.plugin.start()
+        self.offers(GPUS)
+
+    def policy(self, name: str, replicas: int = 4, **spec: Any) -> None:
+        """Create a policy of time-slicing, and wait until it is Applied."""
+        shared = {"strategy": "time-slicing", "resources": [{"name": GPU, "replicas": replicas}]} if replicas else None
+        self.fleet.policy(name, **{"sharing": shared, "plugin": PASSING, **spec})
+        self.applied(name)
+
+    def run(self, *pods: str) -> list[Pod]:
+        """Create pods of one GPU, or share, each, one after the other, and wait until all run."""
+        return [pod.runs() for pod in [self.create(name, {GPU: 1}) for name in pods]]
+
+    def restart_plugin(self, content: Object) -> None:
+        """Go on with other GPUs."""
+        self.plugin.kill()
+        self.plugin.has(content)
+        self.plugin.start()
+
+    @contextmanager
+    def controller_paused(self) -> Iterator[None]:
+        """Freeze the controller for a while."""
+        self.controller.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.controller.send(signal.SIGCONT)
+
+    def applied(self, policy: str) -> None:
+        """Wait until the policy's present generation is in force on the node, as the policy and the node say."""
+
+        def check() -> None:
+            self.kubelet.assert_alive()
+            assert self.plugin.running, self.plugin.tail()
+            obj = self.api.get(POLICIES, policy)
+            conditions = {entry["type"]: entry for entry in obj.get("status", {}).get("conditions", [])}
+            found = conditions.get("Applied", {})
+            assert found.get("observedGeneration") == obj["metadata"]["generation"], (obj.get("status"), self.report())
+            assert found["status"] == "True", (found, self.report(), self.plugin.tail())
+
+        eventually(check, within=60, what=f"policy {policy} is Applied")
+
+    def report(self) -> Object:
+        """What the plugin reports: `GpuNode.status`."""
+        found = [item for item in self.api.list(GPU_NODES) if item["metadata"]["name"] == self.name]
+        report: Object = found[0].get("status") or {} if found else {}
+        return report
+
+    def row(self, resource: str = GPU) -> Object:
+        """One resource of the report."""
+        rows: list[Object] = [row for row in self.report().get("resources", []) if row["name"] == resource]
+        return rows[0] if rows else {}
+
+    def says(self, reason: str, status: str = "True") -> Object:
+        """Wait until GpuSharingReady has this status and reason. Returns it."""
+
+        def check() -> Object:
+            conditions = {entry["type"]: entry for entry in self.report().get("conditions", [])}
+            found = conditions.get("GpuSharingReady", {})
+            assert (found.get("status"), found.get("reason")) == (status, reason), found
+            return found
+
+        return eventually(check, within=60, what=f"GpuSharingReady is {status}, {reason}")
+
+    def parents(self, *pods: str, resource: str = GPU) -> list[str]:
+        """On which GPU each pod's one share lies, sorted."""
+        return sorted(self.ids(pod, resource)[0].partition("::")[0] for pod in pods)
+
+    def repair(self) -> None:
+        """Bring back what a test took away, and take away what it brought: plain GPUs on a Ready node."""
+        self.cluster.resume_api()
+        self.cluster.start_api()
+        if not self.kubelet.running:
+            self.kubelet.start()
+        if self.plugin.running and self.plugin.content["gpus"] != inventory()["gpus"]:
+            self.plugin.kill()
+        self.plugin.has(inventory())
+        if not self.plugin.running:
+            self.plugin.start()
+        if not self.controller.running:
+            self.controller.start()
+        self.delete_pods()
+        self.api.delete_collection(POLICIES)
+        self.offers(GPUS)
