@@ -1,0 +1,90 @@
+"""`GetPreferredAllocation`: which free ids a container should get. Pure: the same state gives the same answer.
+
+`Preferences` are made once per list of devices; `prefer` answers one request and never raises, whatever it is given.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpusharing.api.sharing import Allocation
+from gpusharing.core.allocation.buckets import Buckets, Table, gpus_of, table_of
+from gpusharing.core.allocation.choose import Rule, rule_for
+from gpusharing.core.allocation.links import Links, links_of
+from gpusharing.core.allocation.request import AllocationRequest, Choice, Refusal
+from gpusharing.core.allocation.together import evenly, fewest_gpus, most_linked
+from gpusharing.core.devices import Inventory
+from gpusharing.core.resources import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """A resource's devices and the rule that serves them."""
+
+    table: Table
+    rule: Rule
+
+
+def preferences(resource: Resource, inventory: Inventory, allocation: Allocation) -> Preferences:
+    """Return what `prefer` needs. Make it anew when devices, links or allocation change: it takes milliseconds."""
+    rule = rule_for(resource, allocation)
+    needs_links = rule.linked or rule.policy.NAME == "aligned"
+    links = links_of(gpus_of(resource.devices, inventory), inventory) if needs_links else Links()
+    return Preferences(table_of(resource.devices, inventory, links), rule)
+
+
+def prefer(request: AllocationRequest, preferences: Preferences) -> Choice:
+    """Return the preferred ids, exactly `size` of them, or none and the reason."""
+    table = preferences.table
+    available = set(request.available)
+    flags = bytearray(map(available.__contains__, table.ids))
+    required = sorted({table.places[each] for each in request.must_include if each in table.places})
+    unknown = _unknown(request, table) if _has_unknown(request, available, flags, required) else ()
+    refusal = _refusal(request, preferences, flags, required)
+    if refusal:
+        return Choice(refusal=refusal, unknown=unknown)
+    must = [table.ids[place] for place in required]
+    if request.size == len(must):
+        return Choice(tuple(must), unknown=unknown)
+    buckets = Buckets(table, request, flags, required)
+    if sum(buckets.free) < buckets.need:
+        return Choice(refusal="insufficient", unknown=unknown)
+    chosen = _chosen(buckets, preferences.rule)
+    if len(chosen) != buckets.need:
+        return Choice(refusal="split", unknown=unknown)
+    return Choice((*must, *chosen), unknown=unknown)
+
+
+def _has_unknown(request: AllocationRequest, available: set[str], flags: bytearray, required: Sequence[int]) -> bool:
+    return flags.count(1) != len(available) or len(required) != len(set(request.must_include))
+
+
+def _unknown(request: AllocationRequest, table: Table) -> tuple[str, ...]:
+    return tuple(sorted({*request.available, *request.must_include}.difference(table.places)))
+
+
+def _refusal(
+    request: AllocationRequest, preferences: Preferences, flags: bytearray, required: Sequence[int]
+) -> Refusal:
+    if request.size <= 0:
+        return "size"
+    if len(required) > request.size:
+        return "must-include"
+    if preferences.rule.policy.NAME == "aligned" and not all(flags[place] for place in required):
+        return "must-include"
+    return ""
+
+
+def gpus_to_use(buckets: Buckets, rule: Rule) -> list[int]:
+    """Return the GPUs, by index, that the policy may choose from; none where the request must not be split."""
+    if rule.keep_together == "none":
+        return most_linked(buckets) if rule.linked else buckets.candidates()
+    gpus = fewest_gpus(buckets, rule.policy.LOAD_SIGN, linked=rule.linked)
+    touched = {gpu for gpu, required in enumerate(buckets.required) if required}
+    return [] if rule.keep_together == "required" and len(touched.union(gpus)) > 1 else gpus
+
+
+def _chosen(buckets: Buckets, rule: Rule) -> list[str]:
+    gpus = gpus_to_use(buckets, rule)
+    if rule.linked and rule.keep_together != "none" and len(gpus) > 1:
+        return evenly(buckets, gpus, rule.policy.LOAD_SIGN)
+    return rule.policy.choose(buckets, gpus)

@@ -1,0 +1,166 @@
+"""Which GPUs a request goes to when it should stay together, or go to linked GPUs (decisions 53 and 54).
+
+Sets of GPUs are compared one by one as long as there are few; on a node with very many GPUs a set is grown GPU by GPU,
+so that an answer never takes long.
+"""
+
+from collections.abc import Callable, Sequence
+from heapq import nlargest
+from itertools import accumulate, combinations
+from math import comb
+
+from gpusharing.core.allocation.buckets import Buckets
+
+# All sets of up to 16 GPUs (12,870 of eight); where links count, of up to five of 16.
+SETS_MAX, LINKED_SETS_MAX = 13_000, 5_000
+
+GpuSet = tuple[int, ...]
+Key = tuple[int, ...]
+
+
+def fewest_gpus(buckets: Buckets, load_sign: int, *, linked: bool) -> list[int]:
+    """Return the GPUs to fill: as few as can hold the request, those that it is on already among them.
+
+    A sick GPU is used only if the healthy ones cannot hold the request. `load_sign` is the policy's.
+    """
+    candidates = _healthy_if_enough(buckets)
+    at_hand = [gpu for gpu in candidates if buckets.required[gpu]]
+    others = [gpu for gpu in candidates if not buckets.required[gpu]]
+    missing = buckets.need - sum(buckets.free[gpu] for gpu in at_hand)
+    if missing <= 0:
+        return at_hand
+    most = accumulate(sorted((buckets.free[gpu] for gpu in others), reverse=True))
+    count = next(count for count, room in enumerate(most, 1) if room >= missing)
+    more = (
+        _linked_set(buckets, load_sign, at_hand, others, count, missing)
+        if linked
+        else _fittest_set(buckets, load_sign, others, count, missing)
+    )
+    return sorted([*at_hand, *more])
+
+
+def most_linked(buckets: Buckets) -> list[int]:
+    """Return one GPU for each id, as far as there are enough: well connected ones, for `spread`.
+
+    By `(sick, already used by the request, unlinked pairs, -pair score, load, indices)`.
+    """
+    candidates = buckets.candidates()
+    count = min(buckets.need, len(candidates))
+    touched = _touched(buckets)
+    links = buckets.table.links
+
+    def key(gpus: GpuSet) -> Key:
+        together = sorted({*touched, *gpus})
+        sick = sum(buckets.sick[gpu] for gpu in gpus)
+        again = sum(buckets.required[gpu] > 0 for gpu in gpus)
+        load = sum(buckets.load[gpu] for gpu in gpus)
+        return sick, again, links.unlinked(together), -links.score(together), load
+
+    if comb(len(candidates), count) <= LINKED_SETS_MAX:
+        best: GpuSet = min(combinations(candidates, count), key=key)
+        return list(best)
+    return _grown(candidates, count, key, [0] * len(buckets.free), 0)
+
+
+def evenly(buckets: Buckets, gpus: Sequence[int], load_sign: int) -> list[str]:
+    """Choose ids so that the request, must-include ids included, is split evenly over the GPUs (decision 54).
+
+    A share that is left over goes where the policy would begin.
+    """
+    ordered = sorted(gpus, key=lambda gpu: (load_sign * buckets.load[gpu], -buckets.free[gpu], gpu))
+    parts = _even_parts(buckets, ordered)
+    return [
+        device_id
+        for gpu in ordered
+        for device_id in (
+            buckets.fullest_first(gpu, parts[gpu]) if load_sign < 0 else buckets.emptiest(gpu, parts[gpu])
+        )
+    ]
+
+
+def _healthy_if_enough(buckets: Buckets) -> list[int]:
+    candidates = buckets.candidates()
+    healthy = [gpu for gpu in candidates if not buckets.sick[gpu]]
+    return healthy if sum(buckets.free[gpu] for gpu in healthy) >= buckets.need else candidates
+
+
+def _touched(buckets: Buckets) -> list[int]:
+    return [gpu for gpu, required in enumerate(buckets.required) if required]
+
+
+def _fittest_set(buckets: Buckets, load_sign: int, gpus: Sequence[int], count: int, missing: int) -> Sequence[int]:
+    """Return the set with room enough that is best by `(load, free for packed or -free for distributed, indices)`."""
+    free, load = buckets.free, buckets.load
+    if comb(len(gpus), count) > SETS_MAX:
+        return _grown(gpus, count, lambda some: (load_sign * sum(load[gpu] for gpu in some),), free, missing)
+    return min(
+        (load_sign * sum_of_load, -load_sign * room, some)
+        for room, sum_of_load, some in zip(
+            map(sum, combinations([free[gpu] for gpu in gpus], count)),
+            map(sum, combinations([load[gpu] for gpu in gpus], count)),
+            combinations(gpus, count),
+            strict=True,
+        )
+        if room >= missing
+    )[2]
+
+
+def _linked_set(
+    buckets: Buckets, load_sign: int, at_hand: Sequence[int], gpus: Sequence[int], count: int, missing: int
+) -> Sequence[int]:
+    """Return the set that is best by `(unlinked pairs, uneven, -pair score)`, then as `_fittest_set` says."""
+    free, load, links, touched = buckets.free, buckets.load, buckets.table.links, _touched(buckets)
+
+    def key(some: GpuSet) -> Key:
+        together = sorted({*touched, *some})
+        return (
+            links.unlinked(together),
+            _unevenness(buckets, touched, (*at_hand, *some)) if len(some) == count else 0,
+            -links.score(together),
+            load_sign * sum(load[gpu] for gpu in some),
+            -load_sign * sum(free[gpu] for gpu in some),
+        )
+
+    if comb(len(gpus), count) > LINKED_SETS_MAX:
+        return _grown(gpus, count, key, free, missing)
+    return min((some for some in combinations(gpus, count) if sum(free[gpu] for gpu in some) >= missing), key=key)
+
+
+def _even_parts(buckets: Buckets, gpus: Sequence[int]) -> dict[int, int]:
+    """Return how many ids each GPU gets so that the request is level, as far as there is room; the first get more."""
+    level = {gpu: buckets.required[gpu] for gpu in gpus}
+    room = {gpu: buckets.free[gpu] for gpu in gpus}
+    need = buckets.need
+    while need:
+        lowest = min(level[gpu] for gpu, left in room.items() if left)
+        low = [gpu for gpu in gpus if room[gpu] and level[gpu] == lowest]
+        above = min((level[gpu] for gpu in gpus if room[gpu] and level[gpu] > lowest), default=lowest + need)
+        step = min(above - lowest, need // len(low), *(room[gpu] for gpu in low))
+        for gpu in low if step else low[:need]:
+            level[gpu] += step or 1
+            room[gpu] -= step or 1
+        need -= step * len(low) or need
+    return {gpu: level[gpu] - buckets.required[gpu] for gpu in gpus}
+
+
+def _unevenness(buckets: Buckets, touched: Sequence[int], gpus: Sequence[int]) -> int:
+    """Return the largest minus the smallest part of the request when it is split evenly over these GPUs."""
+    parts = _even_parts(buckets, gpus)
+    sizes = [buckets.required[gpu] + parts.get(gpu, 0) for gpu in {*touched, *gpus}]
+    return max(sizes) - min(sizes)
+
+
+def _grown(
+    gpus: Sequence[int], count: int, key: Callable[[GpuSet], Key], free: Sequence[int], missing: int
+) -> list[int]:
+    """Return a set that is grown GPU by GPU: each time the one that is best now and leaves the rest possible."""
+    grown: GpuSet = ()
+    for left in range(count - 1, -1, -1):
+        rest = [gpu for gpu in gpus if gpu not in grown]
+        room = sum(free[gpu] for gpu in grown)
+
+        def possible(gpu: int, room: int = room, rest: Sequence[int] = rest, left: int = left) -> bool:
+            return room + free[gpu] + sum(nlargest(left, (free[other] for other in rest if other != gpu))) >= missing
+
+        grown += (min((gpu for gpu in rest if possible(gpu)), key=lambda gpu: (*key((*grown, gpu)), gpu)),)
+    return sorted(grown)
