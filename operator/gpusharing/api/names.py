@@ -17,6 +17,8 @@ FIELD_MANAGER = "gpu-sharing-operator"
 # An adopted label value is put back under this name, so that the value is not taken for one of ours afterwards.
 RESTORING_FIELD_MANAGER = "gpu-sharing-operator-restored"
 COMPONENT = "gpu-sharing-operator"
+# The in-node plugin: the account that the fences know, field manager and source of Events.
+PLUGIN = "gpu-sharing-device-plugin"
 
 # --- what admins write on a Node
 SKIP_LABEL = "gpusharing.io/skip"

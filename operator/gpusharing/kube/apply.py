@@ -63,3 +63,29 @@ async def apply_status(client: Client, name: str, resource_version: str, status:
     }
     path = f"{paths.POLICIES}/{name}/status"
     return await client.apply(path, body, manager=names.FIELD_MANAGER, force=True)
+
+
+async def apply_gpu_node(client: Client, name: str, node_uid: str) -> None:
+    """Make the `GpuNode` of a Node, or make an existing one this Node's: it dies with it."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node_uid}
+    body = {**_gpu_node(name), "metadata": {"name": name, "ownerReferences": [owner]}}
+    await client.apply(f"{paths.GPU_NODES}/{name}", body, manager=names.PLUGIN, force=True, only_metadata=True)
+
+
+async def apply_gpu_node_status(client: Client, name: str, status: JsonObject) -> None:
+    """Write the whole status of a `GpuNode`; 404 where there is none."""
+    body = {**_gpu_node(name), "status": status}
+    path = f"{paths.GPU_NODES}/{name}/status"
+    await client.apply(path, body, manager=names.PLUGIN, force=True, only_metadata=True)
+
+
+async def apply_node_condition(client: Client, name: str, uid: str, condition: JsonObject) -> None:
+    """Write our one condition of a Node. The uid keeps it off a Node that was created anew under the name."""
+    metadata = {"name": name, "uid": uid}
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"conditions": [condition]}}
+    path = f"{paths.NODES}/{name}/status"
+    await client.apply(path, body, manager=names.PLUGIN, force=True, only_metadata=True)
+
+
+def _gpu_node(name: str) -> JsonObject:
+    return {"apiVersion": names.API_VERSION, "kind": names.NODE_KIND, "metadata": {"name": name}}

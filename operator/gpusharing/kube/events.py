@@ -28,10 +28,12 @@ class EventRecorder:
         self,
         client: Client,
         *,
+        component: str = names.COMPONENT,
         clock: Callable[[], float] = time.monotonic,
         on_drop: Callable[[str], None] = lambda why: None,
     ) -> None:
         self._client = client
+        self._component = component
         self._clock = clock
         self._on_drop = on_drop
         # (uid, reason) → what was posted; the oldest is forgotten first
@@ -71,7 +73,7 @@ class EventRecorder:
 
     async def _create(self, event: Event) -> tuple[str, int]:
         """Post a new Event. Returns its name and count."""
-        body = _body(event, rfc3339(datetime.now(UTC)))
+        body = _body(event, rfc3339(datetime.now(UTC)), self._component)
         await self._client.create(paths.EVENTS, body)
         return str(body["metadata"]["name"]), 1
 
@@ -91,7 +93,7 @@ class EventRecorder:
         return allowed
 
 
-def _body(event: Event, moment: str) -> JsonObject:
+def _body(event: Event, moment: str, component: str) -> JsonObject:
     """Return a new Event. Its namespace is `default` and the object's empty, or `kubectl describe` misses it."""
     unique = hashlib.sha256(f"{event.uid}{event.reason}{moment}{time.monotonic_ns()}".encode()).hexdigest()[:16]
     return {
@@ -110,6 +112,6 @@ def _body(event: Event, moment: str) -> JsonObject:
         "count": 1,
         "firstTimestamp": moment,
         "lastTimestamp": moment,
-        "source": {"component": names.COMPONENT},
-        "reportingComponent": names.COMPONENT,
+        "source": {"component": component},
+        "reportingComponent": component,
     }
