@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from gpusharing.deviceplugin.kubelet import KubeletWatcher
 from gpusharing.deviceplugin.servicer import AnswerTimes, Counts, ListFeed, ResourceServicer, ResourceView
-from gpusharing.deviceplugin.sockets import FolderGone, SocketIdentity, new_socket_name
+from gpusharing.deviceplugin.sockets import FolderGone, SocketIdentity
 from gpusharing.deviceplugin.transport import GrpcTransport, RegisterFailed, Transport
 from gpusharing.observability.logs import logger
 
@@ -162,7 +162,7 @@ class ResourceServer:
 
     async def _attempt(self) -> _Over:
         await self._meet_kubelet()
-        name = new_socket_name(self._view.name)
+        name = self._watcher.folder.new_name(self._view.name)
         servicer = ResourceServicer(self._view, self._feed, self.counts, self._times.answers, self._streams_changed)
         self._servicer = servicer
         try:

@@ -21,6 +21,7 @@ MAX_PATH_BYTES = 107
 # the kubelet's folder takes 32 of them
 MAX_NAME_BYTES = 75
 _MAX_SHORT_NAME = 50
+_NAME_AROUND = len("gpusharing--01234567.sock")
 _OURS = re.compile(r"gpusharing-.+-[0-9a-f]{8}\.sock")
 
 
@@ -37,9 +38,9 @@ class SocketIdentity:
     changed_ns: int
 
 
-def new_socket_name(resource: str) -> str:
-    """Return `gpusharing-<short resource>-<8 hex>.sock`, never used before; at most 75 bytes."""
-    short = resource.rpartition("/")[2][:_MAX_SHORT_NAME]
+def new_socket_name(resource: str, room: int = MAX_NAME_BYTES) -> str:
+    """Return `gpusharing-<short resource>-<8 hex>.sock`, never used before; the resource is cut to the room's bytes."""
+    short = resource.rpartition("/")[2][: min(_MAX_SHORT_NAME, room - _NAME_AROUND)]
     return f"gpusharing-{short}-{secrets.token_hex(4)}.sock"
 
 
@@ -50,10 +51,10 @@ class PluginFolder:
     """
 
     def __init__(self, path: Path, kubelet_socket: str = "kubelet.sock") -> None:
-        if len(os.fsencode(path)) + 1 + MAX_NAME_BYTES > MAX_PATH_BYTES:
+        self._room = min(MAX_NAME_BYTES, MAX_PATH_BYTES - len(os.fsencode(path)) - 1)
+        if self._room <= _NAME_AROUND:
             raise InvalidInput(
-                f"the folder {str(path)!r} is too long: a socket's path has at most {MAX_PATH_BYTES} bytes, "
-                f"{MAX_NAME_BYTES} of them for the name",
+                f"the folder {str(path)!r} is too long for sockets: a path has at most {MAX_PATH_BYTES} bytes",
                 hint="use the kubelet's own folder, /var/lib/kubelet/device-plugins",
             )
         self.path = path
@@ -82,6 +83,10 @@ class PluginFolder:
         except OSError:
             return None
         return SocketIdentity(found.st_dev, found.st_ino, found.st_ctime_ns) if stat.S_ISSOCK(found.st_mode) else None
+
+    def new_name(self, resource: str) -> str:
+        """Return a name for a socket of the resource that was never used before, and that fits."""
+        return new_socket_name(resource, self._room)
 
     def names(self) -> frozenset[str]:
         """Return the names of everything in the folder."""
