@@ -19,6 +19,8 @@ EVENTS = {
     "restore dropped": events.restore_dropped("a", "u", "theirs"),
     "release held": events.release_held("a", "u"),
     "condition": events.condition_changed("p", "u", "True", Reason.APPLIED, "All."),
+    "problem of a node": events.node_problem("a", "u", Reason.INVALID_CONFIG, "not a\nmap"),
+    "recovered": events.gpu_recovered("a", "u", ["GPU 0"]),
     "assigned": events.assigned("p", "u", "packed-1", 3),
 }
 
