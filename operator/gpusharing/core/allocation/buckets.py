@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from itertools import chain, compress, groupby, islice, repeat
-from operator import add
+from operator import add, sub
 
 from gpusharing.core.allocation.links import Links
 from gpusharing.core.allocation.request import AllocationRequest, Load, load
@@ -48,6 +48,11 @@ class Table:
     # whether any GPU has MIG devices
     mig: bool
     links: Links
+    # the GPUs' starts and ends, and their sizes
+    spans: tuple[tuple[int, int], ...]
+    sizes: tuple[int, ...]
+    # a zero for each GPU
+    none: tuple[int, ...]
 
     def gpu_of(self, place: int) -> int:
         """Return which GPU a device is on."""
@@ -77,6 +82,9 @@ def table_of(devices: Iterable[Device], inventory: Inventory, links: Links | Non
         parts=tuple(parts),
         mig=any(part.uuid != gpu.uuid for gpu, of_gpu in zip(stretches, parts, strict=True) for part in of_gpu),
         links=links or Links(),
+        spans=tuple((gpu.start, gpu.end) for gpu in stretches),
+        sizes=tuple(gpu.end - gpu.start for gpu in stretches),
+        none=(0,) * len(stretches),
     )
 
 
@@ -130,38 +138,46 @@ class Buckets:
         self.table = table
         # how many ids are still to be chosen
         self.need = request.size - len(required)
+        # 1 = one of its ids is sick
+        self.sick: Sequence[int] = table.none
+        # how many ids must be included
+        self.required: Sequence[int] = table.none
         self._flags = flags
-        for place in required:
-            flags[place] = 0
-        # whether one of its ids is sick
-        self.sick = [False] * len(table.gpus)
+        if required:
+            self.required = self._without_required(required)
         unheld = self._without_sick(request, required) if request.sick else flags
         # how many ids may be chosen
-        self.free = [flags.count(1, gpu.start, gpu.end) for gpu in table.gpus]
-        # how many ids must be included
-        self.required = [0] * len(table.gpus)
-        for place in required:
-            self.required[table.gpu_of(place)] += 1
+        self.free = [flags.count(1, start, end) for start, end in table.spans]
         # what is in use of it, by this resource and all others, must-include ids included
-        self.load: list[int] = self._loads(unheld)
+        self.load: list[int] = self._mig_loads(unheld) if table.mig else self._loads(unheld)
         if request.other_load:
-            others = [request.other_load.get(gpu.uuid, 0) for gpu in table.gpus]
-            self.load = list(map(add, self.load, others))
+            self.load = list(map(add, self.load, [request.other_load.get(gpu.uuid, 0) for gpu in table.gpus]))
+
+    def _without_required(self, places: Sequence[int]) -> list[int]:
+        """Let no must-include id be chosen once more. Returns how many each GPU has."""
+        counts = [0] * len(self.table.gpus)
+        for place in places:
+            self._flags[place] = 0
+            counts[self.table.gpu_of(place)] += 1
+        return counts
 
     def _without_sick(self, request: AllocationRequest, required: Sequence[int]) -> bytearray:
         """Let no sick id be chosen. Returns the ids that nobody holds: those that may be chosen, and idle sick ones."""
-        unheld = bytearray(self._flags)
-        for place in [self.table.places[each] for each in request.sick if each in self.table.places]:
-            self.sick[self.table.gpu_of(place)] = True
+        table, unheld, sick = self.table, bytearray(self._flags), [0] * len(self.table.gpus)
+        for place in [table.places[each] for each in request.sick if each in table.places]:
+            sick[table.gpu_of(place)] = 1
             self._flags[place] = 0
-            unheld[place] = self.table.ids[place] not in request.sick_and_held and place not in required
+            unheld[place] = table.ids[place] not in request.sick_and_held and place not in required
+        self.sick = sick
         return unheld
 
     def _loads(self, unheld: bytearray) -> list[int]:
-        """Return what this resource uses; a MIG instance counts with all its slices once an id of it is in use."""
-        if not self.table.mig:
-            self._held: list[list[int]] = []
-            return [gpu.end - gpu.start - unheld.count(1, gpu.start, gpu.end) for gpu in self.table.gpus]
+        if unheld is self._flags:
+            return list(map(sub, self.table.sizes, self.free))
+        return [end - start - unheld.count(1, start, end) for start, end in self.table.spans]
+
+    def _mig_loads(self, unheld: bytearray) -> list[int]:
+        """Return the loads; a MIG instance counts with all its slices once an id of it is in use."""
         self._held = [
             [part.end - part.start - unheld.count(1, part.start, part.end) for part in parts]
             for parts in self.table.parts
@@ -179,7 +195,7 @@ class Buckets:
         """Take up to so many ids of a GPU: those of its fullest MIG device first, then the lowest replica."""
         parts = self.table.parts[gpu]
         if len(parts) == 1:
-            return list(islice(self._ids(self.table.gpus[gpu]), count))
+            return list(islice(self._ids(parts[0]), count))
         held = self._held[gpu]
         ordered = sorted(range(len(parts)), key=lambda at: (-held[at], at))
         return list(islice(chain.from_iterable(self._ids(parts[at]) for at in ordered), count))
@@ -192,7 +208,7 @@ class Buckets:
         """Yield the ids of a GPU, each from its then emptiest MIG device, with the load that it adds."""
         parts = self.table.parts[gpu]
         if not self.table.mig:
-            return zip(self._ids(self.table.gpus[gpu]), repeat(1), strict=False)
+            return zip(self._ids(parts[0]), repeat(1), strict=False)
         return self._in_turn(parts, self._held[gpu])
 
     def _in_turn(self, parts: Sequence[Stretch], held: Sequence[int]) -> Iterator[tuple[str, int]]:

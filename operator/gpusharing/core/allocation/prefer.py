@@ -3,7 +3,7 @@
 `Preferences` are made once per list of devices; `prefer` answers one request and never raises, whatever it is given.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpusharing.api.sharing import Allocation
@@ -37,39 +37,41 @@ def prefer(request: AllocationRequest, preferences: Preferences) -> Choice:
     table = preferences.table
     available = set(request.available)
     flags = bytearray(map(available.__contains__, table.ids))
-    required = sorted({table.places[each] for each in request.must_include if each in table.places})
-    unknown = _unknown(request, table) if _has_unknown(request, available, flags, required) else ()
-    refusal = _refusal(request, preferences, flags, required)
+    required = _known(request.must_include, table) if request.must_include else ()
+    unknown = _unknown(request, table) if flags.count(1) != len(available) or request.must_include else ()
+    refusal = _refusal(request, preferences.rule, flags, required)
     if refusal:
-        return Choice(refusal=refusal, unknown=unknown)
-    must = [table.ids[place] for place in required]
+        return Choice((), refusal, unknown)
+    must = tuple([table.ids[place] for place in required])
     if request.size == len(must):
-        return Choice(tuple(must), unknown=unknown)
+        return Choice(must, "", unknown)
     buckets = Buckets(table, request, flags, required)
     if sum(buckets.free) < buckets.need:
-        return Choice(refusal="insufficient", unknown=unknown)
+        return Choice((), "insufficient", unknown)
     chosen = _chosen(buckets, preferences.rule)
-    if len(chosen) != buckets.need:
-        return Choice(refusal="split", unknown=unknown)
-    return Choice((*must, *chosen), unknown=unknown)
+    return Choice((*must, *chosen), "", unknown) if chosen else Choice((), "split", unknown)
 
 
-def _has_unknown(request: AllocationRequest, available: set[str], flags: bytearray, required: Sequence[int]) -> bool:
-    return flags.count(1) != len(available) or len(required) != len(set(request.must_include))
+def buckets_of(request: AllocationRequest, table: Table) -> Buckets:
+    """Return the GPUs as the request finds them, for explanations."""
+    flags = bytearray(map(set(request.available).__contains__, table.ids))
+    return Buckets(table, request, flags, _known(request.must_include, table))
+
+
+def _known(ids: Iterable[str], table: Table) -> tuple[int, ...]:
+    return tuple(sorted({table.places[each] for each in ids if each in table.places}))
 
 
 def _unknown(request: AllocationRequest, table: Table) -> tuple[str, ...]:
     return tuple(sorted({*request.available, *request.must_include}.difference(table.places)))
 
 
-def _refusal(
-    request: AllocationRequest, preferences: Preferences, flags: bytearray, required: Sequence[int]
-) -> Refusal:
+def _refusal(request: AllocationRequest, rule: Rule, flags: bytearray, required: Sequence[int]) -> Refusal:
     if request.size <= 0:
         return "size"
     if len(required) > request.size:
         return "must-include"
-    if preferences.rule.policy.NAME == "aligned" and not all(flags[place] for place in required):
+    if required and rule.policy.NAME == "aligned" and not all(flags[place] for place in required):
         return "must-include"
     return ""
 

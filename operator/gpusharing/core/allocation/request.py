@@ -27,6 +27,9 @@ def slices_and_ids(it: Load) -> tuple[int, int]:
     return divmod(it, _SLICE)
 
 
+_NOTHING: Mapping[str, Load] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class AllocationRequest:
     """One container's request for one resource, and what is known of the node at that moment."""
@@ -38,8 +41,8 @@ class AllocationRequest:
     sick: Set[str] = frozenset()
     # those of the sick ones that a container still holds
     sick_and_held: Set[str] = frozenset()
-    # GPU uuid → what all other resources use of it (`other_load`)
-    other_load: Mapping[str, Load] = field(default_factory=lambda: MappingProxyType({}))
+    # GPU uuid → what all other resources use of it (`buckets.other_load`)
+    other_load: Mapping[str, Load] = field(default_factory=lambda: _NOTHING)
 
 
 @dataclass(frozen=True, slots=True)

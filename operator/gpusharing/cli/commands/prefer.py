@@ -1,0 +1,41 @@
+"""`kubectl gpusharing prefer`."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from gpusharing.cli.files import read_text, shown
+from gpusharing.cli.output import print_line, say
+from gpusharing.core.allocation.cases import answer, difference, read_cases
+
+OK, DIFFERENT = 0, 1
+
+
+def prefer(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Requests as JSON; - is standard input.")],
+    explain: Annotated[bool, typer.Option("--explain", help="Say of each choice why.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Compare with the answers in the file.")] = False,
+) -> int:
+    """Say which devices the plugin would prefer for the requests in a file. Needs no cluster.
+
+    Prints one line of JSON for each case: `case` (from 0) and `counts`, or for whole GPUs `choice` and `score`.
+
+    Exit code: 0 fine, 1 with --check if an answer is not the recorded one, 2 where the command line is wrong.
+
+    \b
+    Examples:
+      kubectl gpusharing prefer requests.json --explain
+      kubectl gpusharing prefer recorded.json --check
+    """
+    cases = read_cases(read_text(file), shown(file))
+    different = 0
+    for number, case in enumerate(cases):
+        got = answer(number, case, explained=explain)
+        print_line(json.dumps(got.to_wire(), ensure_ascii=False))
+        if check and (text := difference(case, got)):
+            different += 1
+            say(f"case {number}: {text}")
+    if check:
+        say(f"{len(cases)} cases, {different} different")
+    return DIFFERENT if different else OK

@@ -1,0 +1,69 @@
+"""Why a request gets these ids, in sentences; made only when somebody asks."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from gpusharing.core.allocation.buckets import Buckets
+from gpusharing.core.allocation.choose import Rule
+from gpusharing.core.allocation.prefer import Preferences, buckets_of, gpus_to_use, prefer
+from gpusharing.core.allocation.request import AllocationRequest, Choice, Load, Refusal, slices_and_ids
+
+SENTENCES: dict[Refusal, str] = {
+    "size": "nothing is asked for",
+    "must-include": "more must be included than is asked for, or something that is not available",
+    "insufficient": "fewer are free than are asked for",
+    "split": "no single GPU can hold the request, and keepTogether: required forbids to split it",
+}
+
+
+def explain(request: AllocationRequest, preferences: Preferences) -> list[str]:
+    """Return the rule, what it saw of each GPU, and what came of it; `prefer` decides, this only tells."""
+    choice = prefer(request, preferences)
+    buckets = buckets_of(request, preferences.table)
+    lines = [_rule(preferences.rule), *_gpus(buckets)]
+    if choice.unknown:
+        lines.append(f"left out, as the resource does not have them: {len(choice.unknown)} ids")
+    if choice.refusal:
+        return [*lines, f"no preference: {SENTENCES[choice.refusal]}"]
+    return [*lines, *_narrowed(buckets, preferences.rule), *_outcome(buckets, choice)]
+
+
+def _rule(rule: Rule) -> str:
+    also = [f"keepTogether: {rule.keep_together}"] if rule.keep_together != "none" else []
+    also += ["topology: preferred"] if rule.linked else []
+    return ", ".join([f"{rule.policy.NAME}: {rule.policy.RULE}", *also])
+
+
+def _gpus(buckets: Buckets) -> Iterator[str]:
+    for at, gpu in enumerate(buckets.table.gpus):
+        slices, ids = slices_and_ids(Load(buckets.load[at]))
+        load = f"{slices} slices and {ids} ids" if slices else f"{ids}"
+        required = f", {buckets.required[at]} to be included" if buckets.required[at] else ""
+        sick = ", has a sick id: last" if buckets.sick[at] else ""
+        yield f"GPU {at} ({gpu.uuid}): {buckets.free[at]} of {len(gpu.ids)} to choose from, load {load}{required}{sick}"
+
+
+def _narrowed(buckets: Buckets, rule: Rule) -> Iterator[str]:
+    """Yield which GPUs were looked at, where keepTogether or topology left some out."""
+    if buckets.need and (rule.keep_together != "none" or rule.linked):
+        yield f"only on {_named(gpus_to_use(buckets, rule))}"
+
+
+def _outcome(buckets: Buckets, choice: Choice) -> Iterator[str]:
+    places = buckets.table.places
+    chosen = Counter(buckets.table.gpu_of(places[each]) for each in choice.ids)
+    yield "chosen: " + ", ".join(f"{count} on GPU {gpu}" for gpu, count in sorted(chosen.items()))
+    for gpu in sorted(chosen):
+        tied = [other for other in buckets.candidates() if other > gpu and _alike(buckets, gpu, other)]
+        if tied and not set(tied) <= set(chosen):
+            yield f"GPU {gpu} and {_named(tied)} are alike: the lower index goes first"
+            return
+
+
+def _alike(buckets: Buckets, one: int, other: int) -> bool:
+    """Whether only the index tells the two apart."""
+    return all(values[one] == values[other] for values in (buckets.sick, buckets.load, buckets.free, buckets.required))
+
+
+def _named(gpus: list[int]) -> str:
+    return "GPU " + ", ".join(map(str, gpus))
