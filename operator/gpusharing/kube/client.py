@@ -188,6 +188,8 @@ class Client:
 
     async def _headers(self, *, accept: str, content: str = "application/json") -> dict[str, str]:
         headers = {"Accept": accept, "Content-Type": content, "User-Agent": "gpu-sharing-operator"}
+        # the API server is what everything waits for: it need not compress its pages, nor we unpack them
+        headers["Accept-Encoding"] = "identity"
         if token := await self.authorization():
             headers["Authorization"] = token
         return headers
