@@ -1,0 +1,126 @@
+"""What the kubelet's calls get to see of one resource: everything from memory (P10)."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from gpusharing.core.allocation.buckets import other_load
+from gpusharing.core.allocation.prefer import Preferences, prefer, preferences
+from gpusharing.core.allocation.request import AllocationRequest, Choice, Load
+from gpusharing.core.devices import Inventory
+from gpusharing.core.edits import Edits
+from gpusharing.core.grant import grant
+from gpusharing.core.host import HostFacts
+from gpusharing.core.listing import Entry, Listing
+from gpusharing.core.resources import Device, Resource
+
+Entries = Mapping[str, Entry]
+
+
+class View:
+    """One resource. The plugin keeps it up to date with `show`; the kubelet's calls read it."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        gave: Callable[[str, Sequence[str]], None],
+        chose: Callable[[str, Choice], None],
+        answered: Callable[[], None],
+    ) -> None:
+        """`gave` hears of each answered `Allocate`, `chose` of each preference, `answered` when no call is open."""
+        self._name = name
+        self._gave = gave
+        self._chose = chose
+        self._answered = answered
+        self._listing = Listing()
+        self._inventory = Inventory()
+        self._host = HostFacts()
+        self._held: frozenset[str] = frozenset()
+        self._loads: Mapping[str, Load] = {}
+        self._listed: tuple[tuple[Device, bool], ...] = ()
+        self._preferences: Preferences | None = None
+        self._calls = 0
+
+    @property
+    def name(self) -> str:
+        """Return the resource's name."""
+        return self._name
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether a call of the kubelet is open."""
+        return self._calls > 0
+
+    def show(
+        self,
+        listing: Listing,
+        inventory: Inventory,
+        host: HostFacts,
+        held: Mapping[str, frozenset[str]],
+    ) -> bool:
+        """Take in how things are now. Returns whether the list is another one. `held` is resource → ids."""
+        before, entries = self._entries(), listing.lists.get(self._name, {})
+        changed = entries is not before
+        if changed or inventory is not self._inventory:
+            self._preferences = _preferences(entries, inventory)
+        self._listing, self._inventory, self._host = listing, inventory, host
+        self._held = held.get(self._name, frozenset())
+        if self._preferences is not None:
+            everything = (device_id for ids in held.values() for device_id in ids)
+            self._loads = other_load(self._preferences.table, everything, inventory)
+        if changed:
+            self._listed = tuple((entry.device, entry.healthy) for entry in entries.values())
+        return changed
+
+    def _entries(self) -> Entries:
+        return self._listing.lists.get(self._name, {})
+
+    # --- for the kubelet's calls
+
+    def listed(self) -> Sequence[tuple[Device, bool]]:
+        """Return the list with whether each is healthy; the same object while nothing changed."""
+        return self._listed
+
+    def opened(self) -> None:
+        """Take note that a call is being answered."""
+        self._calls += 1
+
+    def closed(self) -> None:
+        """Take note that it was answered."""
+        self._calls -= 1
+        if not self._calls:
+            self._answered()
+
+    async def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
+        """Return the ids that are best; none where there is no choice to be made."""
+        if self._preferences is None:
+            return ()
+        entries = self._entries()
+        sick = frozenset(device_id for device_id, entry in entries.items() if entry.sick)
+        request = AllocationRequest(
+            available, size, must_include, sick=sick, sick_and_held=sick & self._held, other_load=self._loads
+        )
+        choice = prefer(request, self._preferences)
+        self._chose(self._name, choice)
+        return choice.ids
+
+    async def allocate(self, ids: Sequence[str]) -> Edits:
+        """Return what a container with these ids gets. Raises InvalidInput with a sentence for the pod's owner."""
+        edits = grant(self._listing, self._name, ids, self._inventory, self._host, free=self._free())
+        self._gave(self._name, ids)
+        return edits
+
+    def _free(self) -> Mapping[str, int]:
+        """Return GPU UUID → healthy ids of this resource that nobody holds, for a refusal's sentence."""
+        free: dict[str, int] = {}
+        for device_id, entry in self._entries().items():
+            free[entry.device.gpu] = free.get(entry.device.gpu, 0) + (entry.healthy and device_id not in self._held)
+        return free
+
+
+def _preferences(entries: Entries, inventory: Inventory) -> Preferences | None:
+    """Return the table of what the config has; retiring ids are offered to nobody."""
+    current = next((entry for entry in entries.values() if entry.state != "retiring"), None)
+    if current is None:
+        return None
+    resource: Resource = current.resource
+    return preferences(resource, inventory, current.config.allocation)
