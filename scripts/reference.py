@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from gpusharing.controller.settings import Settings
 from gpusharing.observability.metrics import Metrics
+from gpusharing.observability.pluginmetrics import PluginMetrics
 
 JsonObject = Mapping[str, Any]
 WIDTH = 118
@@ -174,28 +175,37 @@ def _meaning(field: FieldInfo) -> str:
 
 
 def metrics_page() -> str:
-    """Return the page of the controller's metrics: name, type, labels, meaning."""
+    """Return the page of the metrics of controller and device plugin: name, type, labels, meaning."""
+    return "\n".join(
+        [
+            "<!-- Generated from operator/gpusharing/observability by `make generate`. Do not edit. -->",
+            "# Metrics",
+            "",
+            "No label holds the name of a node, a pod or a policy.",
+            "",
+            "## Controller",
+            "",
+            "Served on `/metrics` of the address that the setting `listen` names.",
+            "",
+            *_metrics(Metrics()),
+            "",
+            "## Device plugin",
+            "",
+            "Served on `/metrics` of the address that the flag `--http-address` names, by each node for its own GPUs.",
+            "",
+            *_metrics(PluginMetrics()),
+            "",
+        ]
+    )
+
+
+def _metrics(declaring: object) -> list[str]:
     rows = []
-    for declared in vars(Metrics()).values():
+    for declared in vars(declaring).values():
         if not isinstance(declared, MetricWrapperBase):
             continue
         [metric] = declared.describe()
         name = f"{metric.name}_total" if metric.type == "counter" else metric.name
         labels = ", ".join(f"`{label}`" for label in declared._labelnames)
         rows.append(f"| `{name}` | {metric.type} | {labels} | {metric.documentation} |")
-    return "\n".join(
-        [
-            "<!-- Generated from operator/gpusharing/observability/metrics.py by `make generate`. Do not edit. -->",
-            "# Metrics",
-            "",
-            *_wrapped(
-                "The controller serves them on `/metrics` of the address that the setting `listen` names. No label "
-                "holds the name of a node, a pod or a policy."
-            ),
-            "",
-            "| metric | type | labels | meaning |",
-            "|---|---|---|---|",
-            *sorted(rows),
-            "",
-        ]
-    )
+    return ["| metric | type | labels | meaning |", "|---|---|---|---|", *sorted(rows)]

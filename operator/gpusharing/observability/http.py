@@ -12,10 +12,12 @@ from gpusharing.core.errors import InvalidInput
 Probe = Callable[[], str]
 
 
-async def serve_http(listen: str, registry: CollectorRegistry, *, live: Probe, ready: Probe) -> web.AppRunner:
+async def serve_http(
+    listen: str, registry: CollectorRegistry, *, live: Probe, ready: Probe, flag: str = "--listen"
+) -> web.AppRunner:
     """Serve on `host:port` (an empty host = all addresses). Returns the running server.
 
-    Raises InvalidInput where it cannot listen there.
+    Raises InvalidInput where it cannot listen there; its hint names the flag that sets the address.
     """
 
     def answer(probe: Probe) -> Callable[[web.Request], web.Response]:
@@ -43,6 +45,6 @@ async def serve_http(listen: str, registry: CollectorRegistry, *, live: Probe, r
     except OSError as error:
         await runner.cleanup()
         raise InvalidInput(
-            f"cannot listen on {listen}: {error.strerror or error}", hint="name another address with --listen"
+            f"cannot listen on {listen}: {error.strerror or error}", hint=f"name another address with {flag}"
         ) from error
     return runner

@@ -323,7 +323,9 @@ async def test_a_node_that_was_created_anew_gets_a_report_of_its_own_without_the
 @pytest.mark.fault("F53")
 async def test_a_report_that_was_deleted_by_hand_is_written_again_in_full_with_its_history() -> None:
     server = Server()
-    async with settled(server):
+    async with settled(server) as reporter:
+        reporter.report(TWO)
+        await asyncio.sleep(QUIET)
         before = server.status
         server.delete()
         await asyncio.sleep(1)
