@@ -31,6 +31,8 @@ CAPABILITIES = 64
 MODEL = {"model": "NVIDIA A100-SXM4-40GB", "memoryMiB": 40960}
 PASSING = {"passDeviceSpecs": True, "deviceListStrategy": ["envvar"]}
 """What a policy says so that containers get device nodes, and only theirs."""
+TENTH = {"change-spacing": "0s", "first-request-within": "0.5s", "request-timeout": "3s", "retry-max": "1s"}
+"""Durations of the plugin that the tests do not wait out."""
 
 
 def inventory(*, mig: Mapping[int, Sequence[tuple[str, int]]] | None = None, faults: Sequence[Object] = ()) -> Object:
@@ -72,16 +74,17 @@ class Plugin:
         assert not self.running
         [self.port] = free_ports(1)
         account = self._node.cluster.kubeconfig_for("gpu-sharing-device-plugin", names.NAMESPACE, node=self._node.name)
-        environment = [f"KUBECONFIG={account}", "PYTHONFAULTHANDLER=1"]
         flags = {
+            "kubeconfig": account,
             "node-name": self._node.name,
             "discovery": "simulated",
             "inventory": self._inventory,
             "http-address": f"127.0.0.1:{self.port}",
             "nvidia-dev-root": self.dev_root,
+            **TENTH,
         }
         command = [sys.executable, "-m", "gpusharing", "device-plugin", *(f"--{k}={v}" for k, v in flags.items())]
-        self._process = self._node.enclosure.start(["env", *environment, *command], self.log)
+        self._process = self._node.enclosure.start(command, self.log)
 
     def kill(self) -> None:
         """End it by SIGKILL."""
