@@ -209,7 +209,7 @@ class ResourceServicer(DevicePluginServicer):
         except TimeoutError:
             raise Refused(
                 grpc.StatusCode.DEADLINE_EXCEEDED,
-                f"{self._view.name}: no answer for {', '.join(ids)} within {self._times.answer:g} s. "
+                f"{self._view.name}: no answer for {_named(ids)} within {self._times.answer:g} s. "
                 "hint: see the log of the device plugin on this node",
             ) from None
         except GpuSharingError as error:
@@ -218,7 +218,7 @@ class ResourceServicer(DevicePluginServicer):
             log.exception("Allocate failed: this is a bug, please report it", resource=self._view.name)
             raise Refused(
                 grpc.StatusCode.INTERNAL,
-                f"{self._view.name}: the device plugin failed on {', '.join(ids)} ({type(error).__name__}). "
+                f"{self._view.name}: the device plugin failed on {_named(ids)} ({type(error).__name__}). "
                 "hint: this is a bug; please report it with the log of the device plugin on this node",
             ) from error
         self._counts.allocations += len(edits)
@@ -236,8 +236,11 @@ class ResourceServicer(DevicePluginServicer):
         try:
             async with asyncio.timeout_at(deadline):
                 chosen = tuple(await self._view.prefer(available, must_include, each.allocation_size))
-        except Exception as error:
-            log.exception("no preference", resource=self._view.name, error=type(error).__name__)
+        except TimeoutError:
+            log.warning("no preference in time", resource=self._view.name, seconds=self._times.answer)
+            chosen = ()
+        except Exception:
+            log.exception("no preference: this is a bug, please report it", resource=self._view.name)
             chosen = ()
         if not _is_valid(chosen, available, must_include, each.allocation_size):
             chosen = ()
@@ -256,6 +259,11 @@ class ResourceServicer(DevicePluginServicer):
             self.streams_ever += 1
             self._counts.streams += 1
         self._on_streams()
+
+
+def _named(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
+    return f"{', '.join(ids[:3])}{more}"
 
 
 def _is_valid(chosen: Sequence[str], available: Sequence[str], must_include: Sequence[str], size: int) -> bool:
