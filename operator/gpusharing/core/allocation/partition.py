@@ -19,7 +19,7 @@ def best(scores: Matrix, inside: Sequence[int], size: int) -> tuple[Set, ...]:
     """Return the first of the partitions with the most points, by looking at all of them: for few GPUs only."""
     points = _points_of_sets(scores)
     wanted = _mask(inside)
-    full_size = [one for one in _partitions(len(scores), size) if _holds(one, wanted, size)]
+    full_size = [one for one in partitions(len(scores), size) if _holds(one, wanted, size)]
     return tuple(map(_members, max(full_size, key=lambda masks: sum(points[mask] for mask in masks))))
 
 
@@ -39,7 +39,7 @@ def _points_of_sets(scores: Matrix) -> list[int]:
 
 
 @lru_cache(maxsize=64)
-def _partitions(count: int, size: int) -> tuple[tuple[int, ...], ...]:
+def partitions(count: int, size: int) -> tuple[tuple[int, ...], ...]:
     """Return all partitions as bit masks, in lexicographic order; a leftover set is as if filled up with higher places.
 
     8 places give at most 280 of them.
