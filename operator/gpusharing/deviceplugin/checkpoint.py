@@ -48,7 +48,10 @@ def load(state_dir: Path) -> tuple[Checkpoint | None, str]:
 @contextmanager
 def _opened(state_dir: Path) -> Iterator[int]:
     """Open the folder itself, not what a link of its name leads to, and close it to others."""
-    folder = os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        folder = os.open(state_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotADirectoryError as error:  # Linux says that of a link, too
+        raise OSError(errno.ELOOP if state_dir.is_symlink() else errno.ENOTDIR, error.strerror) from error
     try:
         if stat.S_IMODE(os.fstat(folder).st_mode) & 0o077:
             os.fchmod(folder, 0o700)
