@@ -1,4 +1,7 @@
-"""`gpusharing controller` and the one-shot `gpusharing cleanup`; each is imported only when it was chosen."""
+"""`gpusharing controller`, `gpusharing device-plugin` and the one-shot `gpusharing cleanup`.
+
+Each is imported only when it was chosen.
+"""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -8,9 +11,10 @@ from gpusharing import __version__
 USAGE = """\
 usage: gpusharing COMMAND [--help]
 
-  controller   turns GpuSharingPolicies into per-node device-plugin configs
-  cleanup      releases everything; run it before you uninstall
-  version      prints the version
+  controller      turns GpuSharingPolicies into per-node device-plugin configs
+  device-plugin   serves a node's GPUs to its kubelet, and reports what is true
+  cleanup         releases everything; run it before you uninstall
+  version         prints the version
 
 The kubectl plugin is a program of its own: kubectl gpusharing --help
 """
@@ -46,6 +50,10 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
         from gpusharing.controller import app
 
         return app.main
+    if name == "device-plugin":
+        from gpusharing.deviceplugin import app as device_plugin
+
+        return device_plugin.main
     if name == "cleanup":
         from gpusharing.controller import cleanup
 

@@ -109,6 +109,8 @@ class State:
 
     accepted: Accepted | None = None
     listing: Listing = field(default_factory=Listing)
+    # the node's container runtime; empty = not known
+    runtime: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,10 @@ class Plugin:
         runtime: str = "",
         times: PluginTimes = PluginTimes(),
     ) -> None:
-        """`restored` is what a former process had saved; `runtime` is a setting that wins over the Node's word."""
+        """`restored` is what a former process had saved; `runtime` is a setting that wins over the Node's word.
+
+        `save` is called after the kubelet was told, since serving must not wait for a disk.
+        """
         self._options = options
         self._hardware = hardware
         self._host = host
@@ -153,6 +158,10 @@ class Plugin:
         self._pace: ChangePace[Desired] = ChangePace(times.spacing, times.coalesce)
         self._accepted = restored.accepted
         self._listing = restored.listing
+        self._saved = restored
+        # as the Node says it; until it does, as it said before the restart
+        self._node_runtime = restored.runtime
+        self.observed = Observed()
         self._facts = HostFacts()
         self._fitted: Fitted | None = None
         # what the last decision about a config was made from, and when it is made again whatever happens
@@ -210,6 +219,10 @@ class Plugin:
         self._advance()
         self._show()
         self._tell()
+        state = State(self._accepted, self._listing, self._node_runtime)
+        if state != self._saved:
+            self._saved = state
+            self._save(state)
 
     async def stop(self) -> None:
         """End all servers at once (P11)."""
@@ -225,11 +238,13 @@ class Plugin:
         if (due := self._pace.due()) is not None and now >= due:
             self._pace = self._pace.take()
         basis = _Basis(self._pace.current, self._hardware.inventory, self._accepted)
+        if basis.desired is not None and basis.desired.runtime_version:
+            self._node_runtime = basis.desired.runtime_version
         if basis.inventory is None or (basis == self._decided and now < self._decide_again):
             return
         self._error = ""
         for candidate in self._candidates(basis.desired):
-            if await self._try(candidate, basis.inventory, basis.desired):
+            if await self._try(candidate, basis.inventory):
                 break
         self._decided = replace(basis, accepted=self._accepted)
         self._decide_again = now + self._times.retry if self._error else float("inf")
@@ -241,18 +256,18 @@ class Plugin:
             return served
         source = ConfigText(desired.name, desired.text, desired.rendered)
         try:
-            wanted = accept(source, self._options, self._runtime or desired.runtime_version)
+            wanted = accept(source, self._options, self._runtime or self._node_runtime)
         except InvalidInput as refused:
             self._refuse(source.name, refused)
             return served
         return served if [wanted] == served else [wanted, *served]
 
-    async def _try(self, candidate: Accepted, inventory: Inventory, desired: Desired | None) -> bool:
+    async def _try(self, candidate: Accepted, inventory: Inventory) -> bool:
         """Serve the config, if hardware and host allow it; return whether they do."""
-        runtime = self._runtime or (desired.runtime_version if desired else "")
         try:
             fitted = fit(candidate, inventory, self._listing)
-            self._take(fitted, await self._host.facts(fitted.served, inventory, runtime))
+            facts = await self._host.facts(fitted.served, inventory, self._runtime or self._node_runtime)
+            self._take(fitted, facts)
         except InvalidInput as refused:
             self._refuse(candidate.source.name, refused)
             return False
@@ -294,7 +309,6 @@ class Plugin:
             return
         self._listing, self._changed_at = listing, now
         self._usage.look_within(self._times.confirm)
-        self._save(State(self._accepted, listing))
 
     def _wanted(self) -> tuple[Resource, ...]:
         """Return what should be listed; before the hardware was seen, what was listed before the restart."""
@@ -348,26 +362,25 @@ class Plugin:
         unregistered = {status.resource: status.problem for status in self.servers if status.problem}
         seen_since = usage.looked_at > self._changed_at
         fitted = self._fitted
-        self._report(
-            Observed(
-                inventory=hardware.inventory or Inventory(),
-                nvml_error=hardware.problem,
-                sick=self._sick(),
-                listing=self._listing,
-                served=self.served,
-                desired=desired.name if desired else "",
-                last_good=self.served.name if self.served else "",
-                policy=desired.policy if desired else "",
-                config_error=self._error,
-                config_missing=desired.missing if desired else "",
-                unknown_keys=fitted.accepted.unknown_keys if fitted else (),
-                unknown_resources=fitted.unknown_resources if fitted else (),
-                pods=usage.pods or (),
-                confirmed=usage.allocatable if seen_since else None,
-                pod_resources_error=usage.problem,
-                unregistered=MappingProxyType(unregistered),
-            )
+        self.observed = Observed(
+            inventory=hardware.inventory or Inventory(),
+            nvml_error=hardware.problem,
+            sick=self._sick(),
+            listing=self._listing,
+            served=self.served,
+            desired=desired.name if desired else "",
+            last_good=self.served.name if self.served else "",
+            policy=desired.policy if desired else "",
+            config_error=self._error,
+            config_missing=desired.missing if desired else "",
+            unknown_keys=fitted.accepted.unknown_keys if fitted else (),
+            unknown_resources=fitted.unknown_resources if fitted else (),
+            pods=usage.pods or (),
+            confirmed=usage.allocatable if seen_since else None,
+            pod_resources_error=usage.problem,
+            unregistered=MappingProxyType(unregistered),
         )
+        self._report(self.observed)
 
 
 def _as_listed(listing: Listing) -> tuple[Resource, ...]:

@@ -1,0 +1,286 @@
+"""Wiring of the device plugin: state, hardware, config, kubelet, report, stop. The only place that makes the edges."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gpusharing.api.reasons import Reason
+from gpusharing.core.allocation.request import Choice
+from gpusharing.core.checkpoint import checkpoint_of, restore
+from gpusharing.core.health import read_health_checks
+from gpusharing.core.nodeproblems import Observed, problems
+from gpusharing.core.serving import ServedConfig
+from gpusharing.deviceplugin import checkpoint
+from gpusharing.deviceplugin.config_source import ClusterSource, ConfigFileSource, ConfigSource
+from gpusharing.deviceplugin.hardware import Hardware
+from gpusharing.deviceplugin.host import LocalHost
+from gpusharing.deviceplugin.kubelet import KubeletWatcher
+from gpusharing.deviceplugin.node_report import NodeReporter
+from gpusharing.deviceplugin.plugin import Plugin, PluginTimes, State
+from gpusharing.deviceplugin.pod_resources import PodResources
+from gpusharing.deviceplugin.registration import ResourceServer
+from gpusharing.deviceplugin.settings import Settings, read_settings, refuse_platform
+from gpusharing.deviceplugin.sockets import FolderGone, HostLock, PluginFolder
+from gpusharing.deviceplugin.usage import Usage
+from gpusharing.deviceplugin.view import View
+from gpusharing.deviceplugin.watchdog import STUCK_SECONDS, Watchdog
+from gpusharing.discovery.base import DeviceDiscovery
+from gpusharing.discovery.simulated import SimulatedDiscovery, simulated_mig_minors
+from gpusharing.discovery.worker import NvmlDiscovery
+from gpusharing.kube import paths
+from gpusharing.kube.client import Call, Client, connect
+from gpusharing.kube.objectwatch import watch_object
+from gpusharing.observability.http import serve_http
+from gpusharing.observability.logs import configure_logs, logger
+from gpusharing.observability.pluginmetrics import PluginMetrics
+
+log = logger(__name__)
+
+STOP_SECONDS = 4.0
+EXIT_FOLDER_GONE = 4
+# What takes the plugin off the list of ready pods; everything else is a matter of the node's report alone.
+_UNREADY = {Reason.NVML_UNAVAILABLE, Reason.NOT_REGISTERED}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `gpusharing device-plugin`. Returns the exit code."""
+    settings = read_settings(arguments)
+    refuse_platform()
+    configure_logs(settings.log_format, settings.log_level)
+    return asyncio.run(run(settings))
+
+
+async def run(settings: Settings) -> int:
+    """Run until a signal (0), or until the kubelet's folder is gone (4: the pod has to be made anew)."""
+    status = EXIT_FOLDER_GONE
+    try:
+        status = await App(settings).run()
+    except* FolderGone as gone:
+        log.critical("the kubelet's folder is gone", error=str(gone.exceptions[0]))
+    return status
+
+
+class App:
+    """Every part of the process, and how they hear of one another."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._metrics = PluginMetrics()
+        self._stop = asyncio.Event()
+        self._watchdog = Watchdog()
+        self._state_dir = Path(settings.state_dir)
+        socket = Path(settings.kubelet_socket or Settings().kubelet_socket)
+        self._folder = PluginFolder(socket.parent, socket.name)
+        self._watcher = KubeletWatcher(self._folder)
+        self._servers: dict[str, ResourceServer] = {}
+        self._client: Client | None = None
+        self._reporter: NodeReporter | None = None
+        self._said = ""
+
+    async def run(self) -> int:
+        """Start everything, and stop it in order."""
+        self._say_who_is_left(self._folder.remove_stale())
+        restored, found = self._restore()
+        await self._connect(has_checkpoint=found)
+        self._make_plugin(restored)
+        source = self._source(has_checkpoint=found)
+        self._on_signals(source)
+        http = await serve_http(self._settings.http_address, self._metrics.registry, live=self._live, ready=self._ready)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(each) for each in self._tasks(source)]
+                await self._stop.wait()
+                await self._plugin.stop()
+                for task in running:
+                    task.cancel()
+        finally:
+            await http.cleanup()
+            await self._discovery.close()
+            await self._pod_resources.close()
+            if self._client is not None:
+                await self._client.close()
+            self._folder.close()
+        log.info("stopped")
+        return 0
+
+    def _tasks(self, source: ConfigSource) -> list[Coroutine[Any, Any, None]]:
+        tasks = [
+            self._watchdog.run(),
+            self._watcher.run(),
+            self._hardware.run(),
+            self._usage.run(),
+            source.follow(self._plugin.desire),
+            self._serve_alone(),
+        ]
+        if self._reporter is not None:
+            tasks.append(self._reporter.run())
+            if self._settings.config_file:
+                tasks.append(self._follow_node(self._reporter))
+        return tasks
+
+    async def _serve_alone(self) -> None:
+        """Serve once no other plugin does, or did not end for too long (F07)."""
+        with suppress(OSError):
+            self._state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = HostLock(self._state_dir / "lock")
+        if not await lock.take():
+            log.warning("not alone on this host", why=lock.problem)
+        try:
+            await self._plugin.run()
+        finally:
+            lock.release()
+
+    # --- making the parts
+
+    def _restore(self) -> tuple[State, bool]:
+        """Return what a former process left, and whether there was anything."""
+        found, problem = checkpoint.load(self._state_dir)
+        if problem:
+            log.warning("no checkpoint", why=problem)
+        if found is None:
+            return State(), False
+        now = asyncio.get_running_loop().time()
+        accepted, listing, lost = restore(found, self._settings.given, now)
+        for part in lost:
+            log.warning("a part of the checkpoint is lost", what=part)
+        return State(accepted, listing, found.runtime), True
+
+    async def _connect(self, *, has_checkpoint: bool) -> None:
+        settings = self._settings
+        reports = settings.report and bool(settings.node_name)
+        if settings.config_file and not reports:
+            return  # no token is needed, and none may be there
+        self._client = await connect(
+            settings.kubeconfig, settings.context, timeout=settings.request_timeout, on_call=self._count_call
+        )
+        if reports:
+            self._reporter = NodeReporter(
+                self._client,
+                settings.node_name,
+                has_checkpoint=has_checkpoint,
+                on_write=lambda result: self._metrics.report_writes_total.labels(result).inc(),
+            )
+
+    def _make_plugin(self, restored: State) -> None:
+        settings = self._settings
+        checks, notes = read_health_checks(settings.disable_healthchecks, settings.enable_healthchecks)
+        for note in notes:
+            log.warning("health checks", note=note)
+        self._discovery = self._make_discovery()
+        simulated = settings.discovery == "simulated"
+        host = LocalHost(simulated_mig_minors if simulated else None)
+        self._pod_resources = PodResources(Path(settings.pod_resources_socket))
+        self._usage = Usage(self._pod_resources, self._wake)
+        self._hardware = Hardware(self._discovery, checks, self._wake)
+        self._plugin = Plugin(
+            settings.given,
+            self._hardware,
+            host,
+            self._usage,
+            self._serve,
+            report=self._report,
+            save=self._save,
+            chose=_say_unknown,
+            restored=restored,
+            runtime=settings.container_runtime,
+            times=PluginTimes(spacing=settings.change_spacing),
+        )
+
+    def _make_discovery(self) -> DeviceDiscovery:
+        settings = self._settings
+        if settings.discovery == "simulated":
+            return SimulatedDiscovery(Path(settings.inventory), settings.node_name, on_problem=_say_oddity)
+        given = settings.given.given.get("container_driver_root")
+        root = str(given.value) if given else ServedConfig().container_driver_root
+        return NvmlDiscovery(root, on_problem=_say_oddity)
+
+    def _source(self, *, has_checkpoint: bool) -> ConfigSource:
+        settings = self._settings
+        if settings.config_file:
+            return ConfigFileSource(Path(settings.config_file), poll=settings.config_poll)
+        assert self._client is not None
+        return ClusterSource(
+            self._client,
+            settings.node_name,
+            label=settings.node_label,
+            namespace=settings.namespace,
+            config_map=settings.config_map,
+            start_within=settings.first_request_within if has_checkpoint else 0.0,
+            longest_pause=settings.retry_max,
+            on_node=self._reporter.see_node if self._reporter else lambda node: None,
+        )
+
+    async def _follow_node(self, reporter: NodeReporter) -> None:
+        """Show the reporter its Node, which a config file alone never looks at."""
+        assert self._client is not None
+        async for node in watch_object(self._client, paths.NODES, self._settings.node_name):
+            reporter.see_node(node)
+
+    def _serve(self, view: View) -> ResourceServer:
+        server = ResourceServer(view, self._watcher, register=bool(self._settings.kubelet_socket))
+        self._servers[view.name] = server
+        return server
+
+    # --- what they tell one another
+
+    def _wake(self) -> None:
+        self._plugin.wake()
+
+    def _report(self, observed: Observed) -> None:
+        self._metrics.show(observed)
+        for name, server in self._servers.items():
+            self._metrics.count(name, server.counts)
+        if self._reporter is not None:
+            self._reporter.report(observed)
+
+    def _save(self, state: State) -> None:
+        problem = checkpoint.save(self._state_dir, checkpoint_of(state.accepted, state.listing, state.runtime))
+        if problem and problem != self._said:
+            log.warning("what is served may be lost with a restart", why=problem)
+        self._said = problem
+
+    def _count_call(self, call: Call) -> None:
+        self._metrics.observe_call(call.verb, call.path, call.code, call.seconds)
+
+    def _live(self) -> str:
+        """Return why the process should be restarted (P12); empty = it should not."""
+        if self._watchdog.silent > STUCK_SECONDS:
+            return f"the event loop has been stuck for {self._watchdog.silent:.0f} s"
+        dead = [status.resource for status in self._plugin.servers if not status.live]
+        return f"{', '.join(dead)}: neither served nor being registered" if dead else ""
+
+    def _ready(self) -> str:
+        """Return why the node's GPUs are not served; empty = they are."""
+        found = problems(self._plugin.observed)
+        return next((each.sentence for each in found if each.reason in _UNREADY and not each.harmless), "")
+
+    # --- signals
+
+    def _on_signals(self, source: ConfigSource) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        reread = source.reread if isinstance(source, ConfigFileSource) else self._wake
+        loop.add_signal_handler(signal.SIGHUP, reread)
+
+    def _asked_to_stop(self) -> None:
+        log.info("asked to stop")
+        self._stop.set()
+        asyncio.get_running_loop().call_later(STOP_SECONDS, os._exit, 1)
+
+    def _say_who_is_left(self, stale: Sequence[str]) -> None:
+        if stale:
+            log.info("removed sockets of a former plugin", names=list(stale))
+
+
+def _say_oddity(problem: str) -> None:
+    log.warning("hardware", problem=problem)
+
+
+def _say_unknown(resource: str, choice: Choice) -> None:
+    if choice.unknown:
+        log.warning("the kubelet offered ids that are not ours", resource=resource, ids=list(choice.unknown[:10]))
