@@ -14,14 +14,14 @@ folders = pytest.mark.parametrize("path", KUSTOMIZATIONS, ids=lambda path: str(p
 def test_every_manifest_of_a_folder_is_used_by_its_kustomization(path: Path) -> None:
     kustomization = yaml.safe_load(path.read_text())
     patches = [patch["path"] for patch in kustomization.get("patches", [])]
-    used = {*kustomization["resources"], *patches, *kustomization.get("configurations", [])}
+    used = {*kustomization.get("resources", []), *patches, *kustomization.get("configurations", [])}
     there = {file.name for file in path.parent.glob("*.yaml")} - {path.name}
     assert {name for name in used if name.endswith(".yaml")} == there
 
 
 @folders
 def test_a_kustomization_refers_to_nothing_outside_the_repository(path: Path) -> None:
-    for name in yaml.safe_load(path.read_text())["resources"]:
+    for name in yaml.safe_load(path.read_text()).get("resources", []):
         assert (path.parent / name).resolve().is_relative_to(ROOT)
         assert (path.parent / name).exists()
 
