@@ -4,14 +4,10 @@ The node has a control plane of its own, with controller-manager and scheduler: 
 would undo what tests arrange with plain Node objects.
 """
 
-import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Self
 
-from tests.support.cluster import ClusterError
 from tests.support.cluster.api import NODES, Api, ApiStatusError, Object
 from tests.support.cluster.binaries import NodeBinaries, bring_node_binaries
 from tests.support.cluster.enclosure import Enclosure, missing
@@ -35,9 +31,8 @@ class RealNode:
         self.name = name
         self._cleanup = cleanup
         self.api = cleanup.enter_context(Api(cluster.kubeconfig))
-        # short: a socket's path has 107 bytes at most
-        root = Path(tempfile.mkdtemp(prefix="gs", dir="/tmp"))
-        cleanup.callback(shutil.rmtree, root, ignore_errors=True)
+        root = cluster.folder / name
+        root.mkdir()
         self.enclosure = Enclosure(root, cluster.keeper)
         self.runtime = Runtime(self.enclosure, binaries.packages, sandbox_image=BUSYBOX)
         self.runtime.load(write_busybox(root / "busybox.tar", binaries.packages / "bin/busybox"))
@@ -59,8 +54,7 @@ class RealNode:
             node.becomes_ready()
             node.api.patch(NODES, name, {"metadata": {"labels": labels}})
             node._cleanup = cleanup.pop_all()
-            return node
-        raise ClusterError("unreachable")
+        return node
 
     def stop(self) -> None:
         """End the node and its cluster, with every pod, mount and cgroup."""
