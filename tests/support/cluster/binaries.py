@@ -1,10 +1,10 @@
 """Brings the programs of a cluster into the cache; nothing is installed on the machine.
 
 ``python -m tests.support.cluster.binaries`` brings what is missing and says what it does; with ``--node`` also what a
-node needs (kubelet, scheduler, controller-manager, container runtime). The first build of each program takes up to
-minutes; it is done once per version. ``KUBEBUILDER_ASSETS``, when set, names a folder that already holds
-kube-apiserver, etcd and kubectl; ``GPUSHARING_KUBERNETES`` picks one of the versions that hack/cluster pins (the oldest
-if unset).
+node needs (kubelet, scheduler, controller-manager, container runtime), where one can run. The first build of each
+program takes up to minutes; it is done once per version. ``KUBEBUILDER_ASSETS``, when set, names a folder that already
+holds kube-apiserver, etcd and kubectl; ``GPUSHARING_KUBERNETES`` picks one of the versions that hack/cluster pins (the
+oldest if unset).
 """
 
 import fcntl
@@ -26,6 +26,7 @@ from io import BytesIO
 from pathlib import Path
 
 from tests.support.cluster import ClusterError
+from tests.support.cluster.enclosure import missing
 
 _REPOSITORY = Path(__file__).parents[3]
 _MODULE = _REPOSITORY / "hack/cluster"
@@ -280,7 +281,10 @@ def main() -> int:
     try:
         bring_binaries()
         if "--node" in sys.argv:
-            bring_node_binaries()
+            if lacking := missing():
+                _say(f"no programs of a node: it needs {lacking}")
+            else:
+                bring_node_binaries()
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
