@@ -7,6 +7,7 @@ that work goes on. The seconds are how long to wait before NVML is initialised a
 Imports are few on purpose: this process is meant to weigh little (decision 33).
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -91,7 +92,7 @@ class Nvml:
         self._events: Any = None
         # links do not change: of which GPUs they were read, and what
         self._linked: tuple[str, ...] = ()
-        self._links: dict[str, Any] = {}
+        self._links: dict[str, Any] = {"ends": {}, "ancestors": []}
 
     def inventory(self) -> dict[str, Any]:
         """Return all facts (contract 4.1); a GPU that cannot be read is told with its error."""
@@ -357,4 +358,5 @@ def main(driver_root: str, sysfs: str, reopen_after: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
+        main(*sys.argv[1:4])

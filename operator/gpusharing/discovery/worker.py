@@ -82,8 +82,8 @@ class NvmlWorker:
 
     def kill(self) -> None:
         """End the process without waiting for it; whoever waits for an answer gets a TimeoutError."""
-        self._end(TimeoutError())
         self._process.kill()
+        self._end(TimeoutError())
 
     def _read(self) -> None:
         try:
@@ -131,7 +131,7 @@ class NvmlDiscovery:
         reopen_after: float = 10.0,
         left_behind_max: int = 4,
         on_problem: Callable[[str], None] = lambda _: None,
-        worker: type[NvmlWorker] = NvmlWorker,
+        worker: Callable[[Sequence[str], Callable[[GpuEvent], None]], NvmlWorker] = NvmlWorker,
     ) -> None:
         """Below `driver_root` is the driver's library. `on_problem` is told of each oddity once.
 
