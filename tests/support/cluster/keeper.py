@@ -29,6 +29,7 @@ class Keeper:
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, str(folder)], stdin=subprocess.PIPE, start_new_session=True
         )
+        self._started: list[subprocess.Popen[bytes]] = []
 
     def adopt(self, cgroup: str) -> None:
         """Take over a cgroup of this name (a path below the root of every hierarchy), to be emptied and removed."""
@@ -39,18 +40,21 @@ class Keeper:
     def start(self, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         """Start a server whose output goes to `log`; deaf to Ctrl-C at this terminal, for it is stopped in order."""
         tell_and_become = 'echo $$ && exec "$@" >>"$0" 2>&1'
-        return subprocess.Popen(
+        started = subprocess.Popen(
             ["/bin/sh", "-c", tell_and_become, str(log), *command],
             stdin=subprocess.DEVNULL,
             stdout=self._process.stdin,
             start_new_session=True,
         )
+        self._started.append(started)
+        return started
 
     def close(self) -> None:
         """Kill what still runs and remove the folder."""
         assert self._process.stdin
         self._process.stdin.close()
-        self._process.wait()
+        for process in (self._process, *self._started):
+            process.wait()
 
 
 def hierarchies() -> list[Path]:

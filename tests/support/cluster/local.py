@@ -40,7 +40,6 @@ class LocalCluster(Access):
         self.keeper = keeper
         self._etcd_command = _etcd_command(binaries.etcd, folder / "etcd", self._etcd_port, peer_port)
         self._api_command = _api_command(binaries.kube_apiserver, authority, keys, port, self._etcd_port)
-        self._etcd: subprocess.Popen[bytes] | None = None
         self._api: subprocess.Popen[bytes] | None = None
 
     @classmethod
@@ -61,8 +60,6 @@ class LocalCluster(Access):
     def stop(self) -> None:
         """End everything at once and remove its folder; the data is of no further use."""
         self.keeper.close()
-        for process in filter(None, (self._api, self._etcd)):
-            process.wait()
 
     def start_api(self) -> None:
         """Start the API server unless it runs, same port, same data; returns when it is ready."""
@@ -113,8 +110,8 @@ class LocalCluster(Access):
 
     def _start_etcd(self) -> None:
         log = self.folder / "etcd.log"
-        self._etcd = self.keeper.start(self._etcd_command, log)
-        _wait_until(lambda: _accepts(self._etcd_port), self._etcd, log)
+        etcd = self.keeper.start(self._etcd_command, log)
+        _wait_until(lambda: _accepts(self._etcd_port), etcd, log)
 
 
 def _etcd_command(program: Path, data: Path, port: int, peer_port: int) -> list[str]:

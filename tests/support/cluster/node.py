@@ -75,6 +75,14 @@ class RealNode:
         """The ids that a pod holds, as the kubelet says."""
         return self._pod_resources.held().get(pod, {}).get(resource, [])
 
+    def holds(self, pod: str, ids: list[str], resource: str = GPU) -> None:
+        """Wait until the kubelet says that a pod holds these; a kubelet that has just started knows no pods yet."""
+
+        def check() -> None:
+            assert self.ids(pod, resource) == ids
+
+        self.eventually(check, f"{pod} holds {ids}")
+
     def delete_pods(self, *names: str) -> None:
         """Delete these pods, or all, and wait until the kubelet has freed their devices."""
         doomed = names or tuple(pod["metadata"]["name"] for pod in self.api.list(PODS))
