@@ -43,8 +43,10 @@ class RegistrationTimes:
     # the shortest and the longest rest after a failed attempt
     backoff: float = 0.1
     backoff_cap: float = 10.0
-    # for calls that are being answered when the server stops
+    # for calls that are being answered when an attempt is over
     grace: float = 2.0
+    # for streams whose peer does not read
+    close: float = 0.5
     answers: AnswerTimes = field(default_factory=AnswerTimes)
 
 
@@ -178,8 +180,8 @@ class ResourceServer:
             return _Over(f"the registration failed with {type(error).__name__}: this is a bug, please report it")
         finally:
             self._registered = False
-            servicer.end_streams()
-            await stop_server(self._times.grace)
+            await servicer.end(self._times.grace)
+            await stop_server(self._times.close)
             self._watcher.folder.remove(name)
             if servicer.streams_ever:
                 self._stream_ended = asyncio.get_running_loop().time()

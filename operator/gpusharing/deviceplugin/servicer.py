@@ -6,8 +6,8 @@ what the user reads in the pod's status: one sentence.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -134,11 +134,24 @@ class ResourceServicer(DevicePluginServicer):
         self._times = times
         self._on_streams = on_streams
         self._ending = asyncio.Event()
+        self._silent = False
+        self._calls = 0
+        self._answered = asyncio.Event()
         self.streams = 0
         self.streams_ever = 0
 
-    def end_streams(self) -> None:
-        """Send no list any more, and end all streams: a server that stops waits for them otherwise."""
+    async def end(self, grace: float) -> None:
+        """Send no list any more, let open calls be answered, then end all streams.
+
+        With a stream the kubelet closes the connection, and an `Allocate` on it fails: its pod would be lost. A server
+        that stops waits for its streams otherwise.
+        """
+        self._silent = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                while self._calls:
+                    self._answered.clear()
+                    await self._answered.wait()
         self._ending.set()
         self._feed.changed()
 
@@ -156,7 +169,7 @@ class ResourceServicer(DevicePluginServicer):
             while not self._ending.is_set():
                 wake.clear()
                 message = self._feed.message()
-                if message is not sent:
+                if message is not sent and not self._silent:
                     sent = message
                     self._counts.lists += 1
                     yield message
@@ -173,24 +186,19 @@ class ResourceServicer(DevicePluginServicer):
         """Answer exactly N ids for each container, or none; never an error (P4)."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._times.answer
-        self._view.opened()
-        try:
+        with self._answering():
             return preferred_response([await self._prefer(each, deadline) for each in request.container_requests])
-        finally:
-            self._view.closed()
 
     async def Allocate(self, request: pb.AllocateRequest, context: Any) -> pb.AllocateResponse:
         """Answer with one response for each container, or with an error that says why not (P5, P14)."""
-        self._view.opened()
-        try:
-            return await self.allocate(request)
-        except Refused as refused:
-            self._counts.allocation_errors += 1
-            log.warning("Allocate refused", resource=self._view.name, code=refused.code.name, error=refused.sentence)
-            await context.abort(refused.code, refused.sentence)
-            raise
-        finally:
-            self._view.closed()
+        with self._answering():
+            try:
+                return await self.allocate(request)
+            except Refused as refused:
+                self._counts.allocation_errors += 1
+                log.warning("Allocate refused", resource=self._view.name, code=refused.code.name, why=refused.sentence)
+                await context.abort(refused.code, refused.sentence)
+                raise
 
     async def PreStartContainer(
         self, request: pb.PreStartContainerRequest, context: Any
@@ -247,6 +255,18 @@ class ResourceServicer(DevicePluginServicer):
         self._counts.preferences += 1
         self._counts.abstentions += not chosen
         return chosen
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Have a call known to be open: no id may be left out, and no stream be ended, until it is answered."""
+        self._calls += 1
+        self._view.opened()
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            self._view.closed()
+            self._answered.set()
 
     async def _pause(self) -> None:
         with suppress(TimeoutError):

@@ -11,6 +11,7 @@ import re
 import secrets
 import socket
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,7 +96,8 @@ class PluginFolder:
     def remove(self, name: str) -> None:
         """Remove a socket of ours, if it is still there."""
         if self._is_socket(name):
-            os.unlink(name, dir_fd=self._descriptor)
+            with suppress(FileNotFoundError):  # gRPC removes it in a thread of its own
+                os.unlink(name, dir_fd=self._descriptor)
 
     def remove_stale(self) -> tuple[str, ...]:
         """Remove the sockets of our pattern on which nobody listens; return their names. Nothing else is touched."""

@@ -16,7 +16,7 @@ from gpusharing.deviceplugin.v1beta1.deviceplugin_v1beta1_pb2_grpc import (
 # the ids of all free devices must fit: 60,000 of them are almost gRPC's own 4 MiB
 MAX_REQUEST_BYTES = 16 << 20
 
-# Stops a server: waits so many seconds for calls that are being answered.
+# Stops a server: waits so many seconds for calls that are open.
 StopServer = Callable[[float], Awaitable[None]]
 
 

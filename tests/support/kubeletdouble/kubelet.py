@@ -3,6 +3,7 @@
 import asyncio
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,7 +51,7 @@ class Behaviour:
     # close the stream, or stop reading, after so many messages; 0 = never
     close_after: int = 0
     stall_after: int = 0
-    # from the start of the kubelet to the pods' admission anew
+    # from the start of the kubelet to the pods' admission anew; tests that do not want to race it call `readmit`
     readmit: float = 0.8
 
 
@@ -104,7 +105,7 @@ class KubeletDouble:
         # what happened, over all restarts: (resource, endpoint) of each `Register`; why pods failed; lists read
         self.registers: list[tuple[str, str]] = []
         self.failed: dict[str, str] = {}
-        self.lists: dict[str, int] = {}
+        self.lists: Counter[str] = Counter()
 
     async def __aenter__(self) -> "KubeletDouble":
         await self.start()
@@ -141,8 +142,9 @@ class KubeletDouble:
         self._connections: dict[Endpoint, Connection] = {}
         self._changed = asyncio.Event()
         for entry in self.folder.iterdir():
-            if stat.S_ISSOCK(entry.lstat().st_mode):
-                entry.unlink()
+            with suppress(FileNotFoundError):  # the plugin removes its own, too
+                if stat.S_ISSOCK(entry.lstat().st_mode):
+                    entry.unlink()
         target = f"kubelet-double-{uuid4()}"
         self._server = grpc.aio.server()
         add_RegistrationServicer_to_server(_Registration(self), self._server)
@@ -153,7 +155,7 @@ class KubeletDouble:
         self.pod_resources = PodResourcesDouble(self)
         await self.pod_resources.start(self.pod_resources_socket)
         self.running = True
-        self._readmission = asyncio.create_task(self._readmit()) if self._pods else None
+        self._readmission = asyncio.create_task(self._readmit_later())
 
     async def kill(self) -> None:
         """Die: streams break, nothing in the folder changes."""
@@ -162,8 +164,7 @@ class KubeletDouble:
         self.running = False
         self._checkpoint = self.manager.checkpoint()
         self.count()
-        if self._readmission:
-            self._readmission.cancel()
+        self._readmission.cancel()
         for endpoint in list(self._connections):
             await self._disconnect(endpoint)
         await self._relay.stop()
@@ -240,7 +241,7 @@ class KubeletDouble:
             await self._stream_ended(endpoint)
 
     def _take(self, resource: str, message: pb.ListAndWatchResponse) -> None:
-        self.lists[resource] = self.lists.get(resource, 0) + 1
+        self.lists[resource] += 1
         self.manager.listed(
             resource,
             ((entry.ID, entry.health, tuple(node.ID for node in entry.topology.nodes)) for entry in message.devices),
@@ -261,6 +262,13 @@ class KubeletDouble:
                 if task is not asyncio.current_task():
                     task.cancel()
             await connection.channel.close(None)
+
+    async def close_streams(self) -> None:
+        """Hang up on every plugin, and live on."""
+        for endpoint, connection in list(self._connections.items()):
+            for task in connection.streams:
+                task.cancel()
+            await self._stream_ended(endpoint)
 
     def streams(self, resource: str) -> int:
         """How many streams are open."""
@@ -289,9 +297,12 @@ class KubeletDouble:
         self.admission.delete(pod)
         self._pods = [other for other in self._pods if other is not pod]
 
-    async def _readmit(self) -> None:
-        """All pods once more, some time after the start: one that held devices fails if no list has come."""
+    async def _readmit_later(self) -> None:
         await asyncio.sleep(self.behaviour.readmit)
+        await self.readmit()
+
+    async def readmit(self) -> None:
+        """Admit all pods once more, as happens after a start: one that held devices fails if no list has come."""
         for pod in list(self._pods):
             try:
                 async with self._serial:
@@ -328,6 +339,12 @@ class KubeletDouble:
             )
         try:
             return await call(connection.stub)
+        except asyncio.CancelledError:
+            if endpoint in self._connections:
+                raise
+            # the stream has ended meanwhile, and the kubelet has hung up
+            text = "rpc error: code = Canceled desc = grpc: the client connection is closing"
+            raise AdmissionFailed(text) from None
         except grpc.aio.AioRpcError as error:
             code = error.code().name.title().replace("_", "")
             raise AdmissionFailed(f"rpc error: code = {code} desc = {error.details()}") from error

@@ -15,7 +15,7 @@ from gpusharing.deviceplugin.podresources_v1.podresources_v1_pb2_grpc import (
 if TYPE_CHECKING:
     from tests.support.kubeletdouble.kubelet import KubeletDouble
 
-_BURST, _PER_SECOND = 10.0, 100.0
+_BURST = 10.0
 
 
 class PodResourcesDouble(PodResourcesListerServicer):
@@ -26,6 +26,7 @@ class PodResourcesDouble(PodResourcesListerServicer):
         self._tokens = _BURST
         self._at = 0.0
         self.padding = 0
+        self.per_second = 100.0
         self.limited = True
 
     async def start(self, socket: Path) -> None:
@@ -75,7 +76,7 @@ class PodResourcesDouble(PodResourcesListerServicer):
 
     async def _spend(self, context: Any) -> None:
         now = asyncio.get_running_loop().time()
-        self._tokens = min(_BURST, self._tokens + (now - self._at) * _PER_SECOND)
+        self._tokens = min(_BURST, self._tokens + (now - self._at) * self.per_second)
         self._at = now
         if self.limited and self._tokens < 1:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")

@@ -17,7 +17,6 @@ class Relay:
         self._target = target
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
-        self.connections = 0
 
     async def start(self) -> None:
         """Make the file, and listen."""
@@ -36,8 +35,11 @@ class Relay:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        back, forth = await asyncio.open_unix_connection(f"\0{self._target}")
+        try:
+            back, forth = await asyncio.open_unix_connection(f"\0{self._target}")
+        except OSError:  # the kubelet died just now
+            writer.transport.abort()
+            return
         self._writers |= {writer, forth}
         for source, sink in ((reader, forth), (back, writer)):
             task = asyncio.create_task(_copy(source, sink))

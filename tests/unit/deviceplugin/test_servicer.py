@@ -11,7 +11,7 @@ from tests.support.kubeletview import GPU, StubView, devices
 
 from gpusharing.core.edits import Edits
 from gpusharing.core.errors import InvalidInput
-from gpusharing.deviceplugin.servicer import Counts, ListFeed, Refused, ResourceServicer
+from gpusharing.deviceplugin.servicer import AnswerTimes, Counts, ListFeed, Refused, ResourceServicer
 from gpusharing.deviceplugin.v1beta1 import deviceplugin_v1beta1_pb2 as pb
 
 some_ids = st.lists(st.sampled_from([f"GPU-{n}" for n in range(12)] + [""]), max_size=10)
@@ -162,10 +162,10 @@ async def test_a_bug_is_one_readable_sentence_too() -> None:
 
     view.on_allocate = bug
     with pytest.raises(Refused) as caught:
-        await allocated(view, [f"GPU-{n}" for n in range(1000)])
+        await allocated(view, [f"GPU-{n}" for n in range(10)])
     assert caught.value.code == grpc.StatusCode.INTERNAL
     assert "\n" not in caught.value.sentence
-    assert "on GPU-0, GPU-1, GPU-2 and 997 more (KeyError). hint: " in caught.value.sentence
+    assert "on GPU-0, GPU-1, GPU-2 and 7 more (KeyError). hint: " in caught.value.sentence
 
 
 async def test_the_options_ask_for_preferences_and_for_no_call_before_a_start() -> None:
@@ -204,6 +204,25 @@ async def test_a_stream_whose_peer_refuses_the_message_is_counted_off() -> None:
 
 
 @pytest.mark.looptime
+@pytest.mark.parametrize(("lasts", "want"), [(1.5, 1.5), (3600, 2.0)])
+async def test_streams_stay_open_until_a_call_is_answered_but_for_two_seconds_only(lasts: float, want: float) -> None:
+    view = StubView()
+
+    async def slow(ids: Sequence[str]) -> Edits:
+        await asyncio.sleep(lasts)
+        return Edits()
+
+    view.on_allocate = slow
+    edge = ResourceServicer(view, ListFeed(view), Counts(), AnswerTimes(answer=7200))
+    request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=["GPU-0"])])
+    allocating = asyncio.create_task(edge.Allocate(request, None))
+    await asyncio.sleep(0)
+    await edge.end(grace=2)
+    assert asyncio.get_running_loop().time() == pytest.approx(want, abs=0.01)
+    allocating.cancel()
+
+
+@pytest.mark.looptime
 async def test_streams_that_are_ended_send_nothing_more() -> None:
     view = StubView()
     feed = ListFeed(view)
@@ -211,6 +230,5 @@ async def test_streams_that_are_ended_send_nothing_more() -> None:
     lists = edge.ListAndWatch(pb.Empty(), None)
     await anext(lists)
     view.show(devices(2))
-    feed.changed()
-    edge.end_streams()
+    await edge.end(grace=2)
     assert [message async for message in lists] == []
