@@ -234,6 +234,20 @@ class TestNvmlAsAWhole:
             assert [gpu.uuid for gpu in after.gpus] == turned
             assert set(turned) == {gpu.uuid for gpu in before.gpus}
 
+    @pytest.mark.parametrize("call", ["nvmlDeviceGetCount_v2", "nvmlEventSetCreate", "nvmlShutdown"])
+    async def test_a_beginning_that_fails_half_way_is_begun_anew(self, call: str, tmp_path: Path) -> None:
+        fake = FakeDriver(tmp_path, PAIRS + "faults: [{gpu: 1, lost: true}]")
+        async with nvml(fake, reopen_after=0.0) as discovery:
+            await discovery.inventory()
+            fake.show(PAIRS + f"faults: [{{nvml: UNKNOWN, call: {call}}}]")
+            for _ in range(2):
+                with suppress(DiscoveryError):
+                    await discovery.probe()
+            fake.show(PAIRS)
+            assert await soon(discovery.inventory, lambda got: got == fake.inventory)
+            fake.xid(1, 63)
+            assert [event.xid for event in await events_of(discovery, 1)] == [63]
+
     async def test_when_no_gpu_answers_nvml_is_begun_anew(self, tmp_path: Path) -> None:
         fake = FakeDriver(tmp_path, PAIRS)
         async with nvml(fake) as discovery:
@@ -588,7 +602,7 @@ class TestTheProcess:
             "4",
             "b''",
             "False",
-            "[b'-I', b'-m', b'gpusharing.discovery.nvml']",
+            "[b'-I', b'-m', b'gpusharing.discovery.nvmlprocess']",
             "/",
             "1",
         ]

@@ -1,19 +1,11 @@
-"""NVML, in a process of its own: `python -I -m gpusharing.discovery.nvml <driver root> <sysfs> <seconds>`.
+"""NVML: the only file that calls it, in a process of its own (`nvmlprocess.py`).
 
-A driver that hangs must not hang the plugin, so every call of NVML is made here, and `worker.py` kills this process
-when one does not end. Requests come on stdin, answers and events go to stdout, each a line of JSON; an empty line says
-that work goes on. The seconds are how long to wait before NVML is initialised anew because a GPU is lost.
-
-Imports are few on purpose: this process is meant to weigh little (decision 33).
+Imports are few on purpose: that process is meant to weigh little (decision 33).
 """
 
-import contextlib
 import ctypes
-import json
 import os
 import platform
-import select
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,9 +15,8 @@ import pynvml  # type: ignore[import-untyped]
 LIBRARY = "libnvidia-ml.so.1"
 # all ones: an event without instances, a GPU whose NUMA node is not known
 _NONE = 0xFFFFFFFF
-# seconds
-_EVENTS_EVERY = 0.5
-_EVENTS_AT_ONCE = 1000
+# milliseconds that the end of the queue may take, and how much is read before requests are looked at again
+_WAIT_MS, _EVENTS_AT_ONCE = 10, 1000
 
 _ERRORS: dict[int, str] = {
     value: name for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_") and isinstance(value, int)
@@ -34,6 +25,7 @@ _ABSENT = {pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOA
 _UNSUPPORTED = {pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND}
 # the GPU answered, if only to say that it will not tell
 _ANSWERED = {*_UNSUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION}
+_NO_LINK = {*_UNSUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT}
 _NO_SLOT = {pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT}
 _GONE = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND}
 
@@ -75,7 +67,7 @@ class Gpu:
         self.handle: Any = None
         # why it has no handle
         self.missing = ""
-        # XID events: registered, or why not
+        # whether its XIDs were asked for
         self.watched = False
 
 
@@ -118,7 +110,7 @@ class Nvml:
             if self._events is None:
                 break
             try:
-                data = pynvml.nvmlEventSetWait_v2(self._events, 0)
+                data = pynvml.nvmlEventSetWait_v2(self._events, _WAIT_MS)
             except pynvml.NVMLError as error:
                 if error.value != pynvml.NVML_ERROR_TIMEOUT:
                     self._events, self._stale = None, True
@@ -136,17 +128,32 @@ class Nvml:
         load_library(self._driver_root)  # it may have come since
         pynvml.nvmlInit()
         self._open, self._opened_at, self._stale = True, time.monotonic(), False
+        try:
+            self._enumerate()
+        except pynvml.NVMLError:
+            self._close()  # no handle of before may be used with this NVML
+            raise
+
+    def _enumerate(self) -> None:
+        """Find the GPUs and ask for their events. One that cannot be asked is taken for the one that was there."""
         before = {gpu.index: gpu.uuid for gpu in self._gpus}
         found = [self._found(index) for index in range(pynvml.nvmlDeviceGetCount())]
         seen = {gpu.uuid for gpu in found}
         for gpu in found:
-            # one that cannot be asked is taken for the one that was there before
             if not gpu.handle and (known := before.get(gpu.index, "")) not in seen:
                 gpu.uuid = known
         self._gpus = found
-        self._watch()
+        try:
+            self._events = pynvml.nvmlEventSetCreate()
+        except pynvml.NVMLError as error:
+            self._stale = error.value not in _UNSUPPORTED
+        for gpu in found:
+            if gpu.handle:
+                self._register(gpu)
 
     def _close(self) -> None:
+        if self._events is not None:
+            _or(None, pynvml.nvmlEventSetFree, self._events)
         self._events = None
         if self._open:
             self._open = False
@@ -161,17 +168,6 @@ class Nvml:
         except pynvml.NVMLError as error:
             gpu.missing, self._stale = said(error), True
         return gpu
-
-    def _watch(self) -> None:
-        """Make a new set of events; each GPU enters it at its next probe, or now."""
-        try:
-            self._events = pynvml.nvmlEventSetCreate()
-        except pynvml.NVMLError as error:
-            if error.value not in _UNSUPPORTED:
-                raise
-        for gpu in self._gpus:
-            if gpu.handle:
-                self._register(gpu)
 
     def _register(self, gpu: Gpu) -> str:
         """Ask for the GPU's XIDs; returns why that is not possible. A GPU that has none to tell is fine."""
@@ -260,10 +256,9 @@ class Nvml:
         """Return how many active NVLinks lead where: a PCI address, or `switch`. None = not readable."""
         self._alive()
         ends: dict[str, int] = {}
-        skipped = {*_UNSUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT}
         try:
             for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-                if _or(0, pynvml.nvmlDeviceGetNvLinkState, gpu.handle, link, of=skipped):
+                if _or(0, pynvml.nvmlDeviceGetNvLinkState, gpu.handle, link, of=_NO_LINK):
                     end = _link_end(gpu.handle, link)
                     ends[end] = ends.get(end, 0) + 1
         except pynvml.NVMLError:
@@ -275,7 +270,8 @@ def _link_end(handle: Any, link: int) -> str:
     kind = _or(None, pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link, of=_UNSUPPORTED)
     if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
         return "switch"
-    return _text(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId).upper()
+    remote = _or(None, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link, of=_NO_LINK)
+    return _text(remote.busId).upper() if remote else ""
 
 
 def _mig_devices(parent: Any) -> Iterator[dict[str, Any]]:
@@ -323,40 +319,12 @@ def _address(handle: Any) -> int | None:
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 
-def _answer(nvml: Nvml, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer to one request."""
+def answer(nvml: Nvml, call: str) -> dict[str, Any]:
+    """Return what the call gives, or its error and whether that means that there is no driver."""
     calls: dict[str, Callable[[], Any]] = {"inventory": nvml.inventory, "probe": nvml.probe}
     try:
-        return {"id": request["id"], "result": calls[request["call"]]()}
+        return {"result": calls[call]()}
     except pynvml.NVMLError as error:
-        return {"id": request["id"], "error": said(error), "absent": error.value in _ABSENT}
+        return {"error": said(error), "absent": error.value in _ABSENT}
     except NoGpuAnswers as error:
-        return {"id": request["id"], "error": str(error), "absent": False}
-
-
-def main(driver_root: str, sysfs: str, reopen_after: str) -> None:
-    """Serve until stdin ends."""
-    out = os.dup(1)
-    os.dup2(2, 1)  # whatever the library prints is no answer
-
-    def write(line: bytes) -> None:
-        while line:
-            line = line[os.write(out, line) :]
-
-    nvml = Nvml(driver_root, sysfs, float(reopen_after), alive=lambda: write(b"\n"))
-    pending = b""
-    while True:
-        if select.select([0], [], [], _EVENTS_EVERY)[0]:
-            read = os.read(0, 65536)
-            if not read:
-                return
-            *lines, pending = (pending + read).split(b"\n")
-            for line in lines:
-                write(json.dumps(_answer(nvml, json.loads(line))).encode() + b"\n")
-        if events := nvml.events():
-            write(json.dumps({"events": events}).encode() + b"\n")
-
-
-if __name__ == "__main__":
-    with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
-        main(*sys.argv[1:4])
+        return {"error": str(error), "absent": False}

@@ -18,7 +18,7 @@ from gpusharing.core.health import GpuEvent, Probe
 from gpusharing.discovery.base import DiscoveryError, Kind
 from gpusharing.discovery.facts import read_inventory
 
-_MODULE = "gpusharing.discovery.nvml"
+_MODULE = "gpusharing.discovery.nvmlprocess"
 _READ = 65536
 
 
@@ -26,7 +26,7 @@ class NvmlWorker:
     """One process that asks NVML. Answers and events arrive by the running loop."""
 
     def __init__(self, arguments: Sequence[str], on_event: Callable[[GpuEvent], None]) -> None:
-        """Start the process; `arguments` are those of `nvml.py`. Raises OSError."""
+        """Start the process; `arguments` are those of `nvmlprocess.py`. Raises OSError."""
         self._loop = asyncio.get_running_loop()
         self._on_event = on_event
         self._process = subprocess.Popen(
