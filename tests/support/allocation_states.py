@@ -1,6 +1,6 @@
 """Nodes in any state, as Hypothesis draws them, and what decision 53 says of them, word for word."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 
@@ -138,7 +138,8 @@ class WordForWord:
         sign = -1 if policy == "packed" else 1
         with_room = sorted({self.device[each].gpu for each in self.candidates}, key=self.index.__getitem__)
 
-        def key(gpus: Sequence[str]) -> tuple[object, ...]:
+        def key(found: Iterable[str]) -> tuple[object, ...]:
+            gpus = tuple(found)
             touched = sorted({*gpus, *self.required_on}, key=self.index.__getitem__)
             loads = [self.load(uuid) for uuid in gpus]
             free = sum(map(self.free, gpus))
@@ -188,7 +189,8 @@ class WordForWord:
         """The GPUs for `spread` with topology: preferred."""
         with_room = sorted({self.device[each].gpu for each in self.candidates}, key=self.index.__getitem__)
 
-        def key(gpus: Sequence[str]) -> tuple[object, ...]:
+        def key(found: Iterable[str]) -> tuple[object, ...]:
+            gpus = tuple(found)
             touched = sorted({*gpus, *self.required_on}, key=self.index.__getitem__)
             links = [self._link(one, two) for one, two in combinations(touched, 2)]
             loads = [self.load(uuid) for uuid in gpus]

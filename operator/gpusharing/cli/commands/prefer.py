@@ -7,7 +7,7 @@ import typer
 
 from gpusharing.cli.files import read_text, shown
 from gpusharing.cli.output import print_line, say
-from gpusharing.core.allocation.cases import answer, difference, read_cases
+from gpusharing.core.allocation.cases import MAX_CHARACTERS, answer, difference, read_cases
 
 OK, DIFFERENT = 0, 1
 
@@ -28,7 +28,7 @@ def prefer(
       kubectl gpusharing prefer requests.json --explain
       kubectl gpusharing prefer recorded.json --check
     """
-    cases = read_cases(read_text(file), shown(file))
+    cases = read_cases(read_text(file, at_most=MAX_CHARACTERS + 1), shown(file))
     different = 0
     for number, case in enumerate(cases):
         got = answer(number, case, explained=explain)

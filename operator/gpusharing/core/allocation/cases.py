@@ -19,6 +19,8 @@ Case = GreedyCase | AlignedCase
 Answer = GreedyAnswer | AlignedAnswer
 
 RESOURCE = "nvidia.com/gpu"
+MAX_CHARACTERS = 1 << 24
+_SHARES_MAX = 100_000
 _PROBLEMS_SHOWN = 5
 # What the kinds 1 to 6 say of the PCIe path: NVML's level of the common ancestor (contract 5.4).
 _ANCESTORS = {1: 50, 2: 40, 3: 30, 4: 20, 5: 10, 6: 0}
@@ -28,6 +30,8 @@ _NO_PCIE = 60
 
 def read_cases(text: str, file: str) -> list[Case]:
     """Return the cases of a file. Raises InvalidInput with what is wrong in it."""
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidInput(f"{file} has more than {MAX_CHARACTERS} characters", hint="split it")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -58,8 +62,8 @@ def _read_case(data: Mapping[str, object], at: str) -> tuple[Case | None, list[P
 
 
 def _wrong_counts(case: GreedyCase, at: str) -> Iterator[Problem]:
-    for key in ("available", "required", "unhealthy", "other_load"):
-        for gpu in getattr(case, key):
+    for key, counts in _counts_of(case).items():
+        for gpu in counts:
             if gpu not in case.replicas:
                 yield Problem(f"{at}.{key}.{gpu}", "is not a GPU of replicas")
     for gpu, total in case.replicas.items():
@@ -70,16 +74,28 @@ def _wrong_counts(case: GreedyCase, at: str) -> Iterator[Problem]:
             yield Problem(
                 f"{at}.available.{gpu}", f"more available and unhealthy shares than the {total} that there are"
             )
+    if sum(case.replicas.values()) > _SHARES_MAX:
+        yield Problem(f"{at}.replicas", f"more than {_SHARES_MAX} shares")
     if case.links is not None:
         yield from _wrong_links(case.links, len(case.replicas), at)
     if case.topology == "preferred" and case.links is None:
         yield Problem(f"{at}.links", "missing: topology: preferred needs them")
 
 
+def _counts_of(case: GreedyCase) -> dict[str, Mapping[str, int]]:
+    return {
+        "available": case.available,
+        "required": case.required,
+        "unhealthy": case.unhealthy,
+        "otherLoad": case.other_load,
+    }
+
+
 def _wrong_places(case: AlignedCase, at: str) -> Iterator[Problem]:
     yield from _wrong_links(case.links, len(case.links), at)
-    for key in ("available", "required", "unhealthy"):
-        for place in getattr(case, key):
+    places = {"available": case.available, "required": case.required, "unhealthy": case.unhealthy}
+    for key, listed in places.items():
+        for place in listed:
             if place >= len(case.links):
                 yield Problem(f"{at}.{key}", f"{place} is not one of the {len(case.links)} GPUs of links")
 

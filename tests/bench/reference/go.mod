@@ -1,0 +1,3 @@
+module gpusharing.io/bench/reference
+
+go 1.22
