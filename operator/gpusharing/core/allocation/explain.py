@@ -22,7 +22,8 @@ def explain(request: AllocationRequest, preferences: Preferences) -> list[str]:
     buckets = buckets_of(request, preferences.table)
     lines = [_rule(preferences.rule), *_gpus(buckets)]
     if choice.unknown:
-        lines.append(f"left out, as the resource does not have them: {len(choice.unknown)} ids")
+        count = len(choice.unknown)
+        lines.append(f"left out, as the resource does not have them: {count} id{'s' if count > 1 else ''}")
     if choice.refusal:
         return [*lines, f"no preference: {SENTENCES[choice.refusal]}"]
     return [*lines, *_narrowed(buckets, preferences.rule), *_outcome(buckets, choice)]
@@ -45,7 +46,7 @@ def _gpus(buckets: Buckets) -> Iterator[str]:
 
 def _narrowed(buckets: Buckets, rule: Rule) -> Iterator[str]:
     """Yield which GPUs were looked at, where keepTogether or topology left some out."""
-    if buckets.need and (rule.keep_together != "none" or rule.linked):
+    if buckets.need > 0 and (rule.keep_together != "none" or rule.linked):
         yield f"only on {_named(gpus_to_use(buckets, rule))}"
 
 

@@ -1,0 +1,63 @@
+"""Why a request gets its ids, in sentences."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.allocation import linked, mig_gpus, shared_gpus, whole_gpus
+from tests.support.allocation_states import State, states
+from tests.unit.core.allocation.test_laws import ANY_SETTING
+
+from gpusharing.core.allocation.explain import explain
+from gpusharing.core.allocation.prefer import prefer
+from gpusharing.core.allocation.request import AllocationRequest, load
+
+
+def test_rule_gpus_outcome_and_tie_are_told() -> None:
+    request = AllocationRequest(["A::0", "A::1", "B::2", "B::3", "C::0"], 1, other_load={"C": load(ids=1)})
+    assert explain(request, shared_gpus({"A": 4, "B": 4, "C": 2}, "packed")) == [
+        "packed: the fullest GPU first",
+        "GPU 0 (A): 2 of 4 to choose from, load 2",
+        "GPU 1 (B): 2 of 4 to choose from, load 2",
+        "GPU 2 (C): 1 of 2 to choose from, load 2",
+        "chosen: 1 on GPU 0",
+        "GPU 0 and GPU 1 are alike: the lower index goes first",
+    ]
+
+
+def test_keep_together_topology_sick_and_required_are_told() -> None:
+    table = shared_gpus({"A": 2, "B": 2, "C": 2}, "packed", "preferred", "preferred", linked("ABC", "A-C"))
+    request = AllocationRequest(["A::0", "A::1", "B::0", "C::0", "Z"], 3, ["C::0"], sick={"B::1"})
+    assert explain(request, table) == [
+        "packed: the fullest GPU first, keepTogether: preferred, topology: preferred",
+        "GPU 0 (A): 2 of 2 to choose from, load 0",
+        "GPU 1 (B): 1 of 2 to choose from, load 0, has a sick id: last",
+        "GPU 2 (C): 0 of 2 to choose from, load 2, 1 to be included",
+        "left out, as the resource does not have them: 1 id",
+        "only on GPU 0",
+        "chosen: 2 on GPU 0, 1 on GPU 2",
+    ]
+
+
+def test_slices_of_mig_instances_are_told() -> None:
+    lines = explain(AllocationRequest(["P0-1"], 1), mig_gpus({"P0": 3}))
+    assert lines[1] == "GPU 0 (P0): 1 of 3 to choose from, load 2 slices and 2 ids"
+
+
+def test_whole_gpus_say_what_the_set_and_all_others_are_worth() -> None:
+    lines = explain(AllocationRequest(list("ABC"), 2), whole_gpus(linked("ABC", "B-C"), "ABC"))
+    assert lines[0] == "aligned: the best connected GPUs that leave well connected GPUs behind"
+    assert lines[-1] == "chosen: 1 on GPU 1, 1 on GPU 2"
+
+
+def test_a_refusal_is_told() -> None:
+    assert explain(AllocationRequest(["A::0"], 2), shared_gpus({"A": 2}))[-1] == (
+        "no preference: fewer are free than are asked for"
+    )
+
+
+@given(setting=ANY_SETTING, state=states(), size=st.integers(-1, 9))
+@settings(max_examples=60)
+def test_every_choice_can_explain_itself(setting: tuple[str, str, str], state: State, size: int) -> None:
+    request, table = AllocationRequest(state.request().available, size, state.required), state.preferences(*setting)
+    last = [line for line in explain(request, table) if line.startswith(("chosen: ", "no preference: "))]
+    assert len(last) == 1
+    assert last[0].startswith("chosen: ") == bool(prefer(request, table).ids)
