@@ -134,16 +134,10 @@ def advance(
     look = _Look(held, now if held_at is None else held_at, calls_open, now, linger, settle)
     config = _same_config(listing, config)
     targets = {resource.name: _same_resource(listing, resource) for resource in wanted}
-    leaving = {name: _leaving(entries, targets.get(name), now) for name, entries in listing.lists.items()}
-    blockers = _blockers(listing, leaving, targets, look)
-    lists: dict[str, Mapping[str, Entry]] = {}
-    for name in dict.fromkeys((*listing.lists, *targets)):
-        old = listing.lists.get(name, {})
-        serving = _serving(old, targets[name], config, blockers, now) if name in targets else {}
-        staying = {
-            device_id: entry for device_id, entry in leaving.get(name, {}).items() if not look.may_leave(name, entry)
-        }
-        lists[name] = _with_health(serving | staying, sick)
+    lists = dict(listing.lists)
+    if not _settled(listing, targets, config):
+        lists = _moved(listing, targets, config, look)
+    lists = {name: _with_health(entries, sick) for name, entries in lists.items()}
     return listing if _same(listing.lists, lists) else Listing(MappingProxyType(lists))
 
 
@@ -173,10 +167,17 @@ def next_deadline(listing: Listing, now: float, *, linger: float = LINGER, settl
 
 
 def lost(listing: Listing, inventory: Inventory) -> dict[str, str]:
-    """Return GPU UUID → why its ids are sick, for the listed GPUs that the node no longer has."""
-    present = {gpu.uuid for gpu in inventory.gpus}
-    gpus = dict.fromkeys(entry.device.gpu for entries in listing.lists.values() for entry in entries.values())
-    return {gpu: f"{gpu} is no longer there" for gpu in gpus if gpu not in present}
+    """Return UUID of a GPU or MIG device → why its ids are sick, for what the node no longer has.
+
+    A MIG device that is gone counts while the config has it: MIG may be in a state that is refused (decision 36). Of
+    retiring ids it is no news.
+    """
+    gpus = {gpu.uuid for gpu in inventory.gpus}
+    migs = {mig.uuid for gpu in inventory.gpus for mig in gpu.mig_devices}
+    entries = [entry for ids in listing.lists.values() for entry in ids.values()]
+    listed = [entry.device.gpu for entry in entries]
+    listed += [entry.device.base for entry in entries if entry.state != "retiring"]
+    return {uuid: f"{uuid} is no longer there" for uuid in dict.fromkeys(listed) if uuid not in gpus | migs}
 
 
 def check_fit(listing: Listing, wanted: Sequence[Resource]) -> None:
@@ -198,6 +199,35 @@ def _same_config(listing: Listing, config: ServedConfig) -> ServedConfig:
 def _same_resource(listing: Listing, resource: Resource) -> Resource:
     known = next((entry.resource for entry in _current(listing.lists.get(resource.name, {}))), resource)
     return known if known == resource else resource
+
+
+def _settled(listing: Listing, targets: Mapping[str, Resource], config: ServedConfig) -> bool:
+    """Whether the lists are those of the config already: the usual case, and with 60,000 ids worth a short cut."""
+    return listing.lists.keys() == targets.keys() and all(
+        len(entries) == len(targets[name].devices)
+        and all(
+            entry.state == "served" and entry.resource is targets[name] and entry.config is config
+            for entry in entries.values()
+        )
+        for name, entries in listing.lists.items()
+    )
+
+
+def _moved(
+    listing: Listing, targets: Mapping[str, Resource], config: ServedConfig, look: _Look
+) -> dict[str, Mapping[str, Entry]]:
+    """Return the lists with each id in the state that it should have now."""
+    leaving = {name: _leaving(entries, targets.get(name), look.now) for name, entries in listing.lists.items()}
+    blockers = _blockers(listing, leaving, targets, look)
+    lists: dict[str, Mapping[str, Entry]] = {}
+    for name in dict.fromkeys((*listing.lists, *targets)):
+        old = listing.lists.get(name, {})
+        serving = _serving(old, targets[name], config, blockers, look.now) if name in targets else {}
+        staying = {
+            device_id: entry for device_id, entry in leaving.get(name, {}).items() if not look.may_leave(name, entry)
+        }
+        lists[name] = MappingProxyType(serving | staying)
+    return lists
 
 
 def _current(entries: Mapping[str, Entry]) -> Iterator[Entry]:
@@ -274,21 +304,25 @@ def _listed(
 
 
 def _with_health(entries: Mapping[str, Entry], sick: Mapping[str, str]) -> Mapping[str, Entry]:
+    if not sick and not any(entry.sick for entry in entries.values()):
+        return entries
     return MappingProxyType({device_id: _judged(entry, sick) for device_id, entry in entries.items()})
 
 
 def _judged(entry: Entry, sick: Mapping[str, str]) -> Entry:
     device = entry.device
-    reason = sick.get(device.gpu) or sick.get(device.base) or sick.get(device.id) or "" if sick else ""
+    reason = sick.get(device.gpu) or sick.get(device.base) or sick.get(device.id) or ""
     return entry if entry.sick == reason else replace(entry, sick=reason)
 
 
 def _same(old: Mapping[str, Mapping[str, Entry]], new: Mapping[str, Mapping[str, Entry]]) -> bool:
-    return list(old) == list(new) and all(
-        len(old[name]) == len(entries)
-        and all(a is b for a, b in zip(old[name].values(), entries.values(), strict=True))
-        for name, entries in new.items()
-    )
+    return list(old) == list(new) and all(_same_entries(old[name], entries) for name, entries in new.items())
+
+
+def _same_entries(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> bool:
+    if old is new:
+        return True
+    return len(old) == len(new) and all(a is b for a, b in zip(old.values(), new.values(), strict=True))
 
 
 def _row(name: str, entries: Sequence[Entry]) -> Row:

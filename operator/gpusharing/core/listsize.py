@@ -4,6 +4,7 @@ The kubelet takes 4 MiB; we refuse a config above 3.9 MiB, retiring ids included
 `Unhealthy`, so that no change of health can cross the limit (decision 31, kubelet contract 4).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -27,7 +28,8 @@ class Listed(Protocol):
 
 def list_bytes(devices: Iterable[Listed]) -> int:
     """Return the exact length of the encoded `ListAndWatchResponse` with every device `Unhealthy`."""
-    return sum(_field(_device_bytes(device)) for device in devices)
+    shapes = Counter((len(device.id.encode()), device.numa_node) for device in devices)
+    return sum(count * _field(_device_bytes(*shape)) for shape, count in shapes.items())
 
 
 def check_size(resource: str, devices: Sequence[Listed]) -> None:
@@ -48,9 +50,9 @@ def _refuse_above_limit(resource: str, count: int, size: int) -> None:
         )
 
 
-def _device_bytes(device: Listed) -> int:
+def _device_bytes(id_length: int, numa_node: int | None) -> int:
     """Return the length of a `Device`: ID, health, and topology where the NUMA node is known."""
-    return _field(len(device.id.encode())) + _UNHEALTHY + _topology_bytes(device.numa_node)
+    return _field(id_length) + _UNHEALTHY + _topology_bytes(numa_node)
 
 
 def _topology_bytes(numa_node: int | None) -> int:
