@@ -49,6 +49,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield ROOT / "docs" / "reference" / "policy.md", reference.kind_page(crd.policy_crd())
     yield ROOT / "docs" / "reference" / "gpunode.md", reference.kind_page(crd.gpu_node_crd())
     yield ROOT / "docs" / "reference" / "settings.md", reference.settings_page()
+    yield ROOT / "docs" / "reference" / "device-plugin.md", reference.plugin_settings_page()
     yield ROOT / "docs" / "reference" / "metrics.md", reference.metrics_page()
 
 

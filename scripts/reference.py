@@ -11,6 +11,9 @@ from prometheus_client.metrics import MetricWrapperBase
 from pydantic.fields import FieldInfo
 
 from gpusharing.controller.settings import Settings
+from gpusharing.core.options import NVIDIA, Option
+from gpusharing.core.serving import ServedConfig
+from gpusharing.deviceplugin import settings as plugin_settings
 from gpusharing.observability.metrics import Metrics
 from gpusharing.observability.pluginmetrics import PluginMetrics
 
@@ -172,6 +175,60 @@ def _meaning(field: FieldInfo) -> str:
     if Ge in limits and Le in limits:
         text += f" From {limits[Ge].ge} to {limits[Le].le}."
     return text
+
+
+def plugin_settings_page() -> str:
+    """Return the page of the device plugin's settings: NVIDIA's, which a config may set too, and all others."""
+    served, ours = ServedConfig(), plugin_settings.Settings()
+    return "\n".join(
+        [
+            "<!-- Generated from operator/gpusharing/deviceplugin/settings.py by `make generate`. Do not edit. -->",
+            "# Settings of the device plugin",
+            "",
+            *_wrapped(
+                "`gpusharing device-plugin` takes the flags and environment variables of NVIDIA's device plugin, and "
+                "some of its own. A flag wins over a variable, a variable over the config, and that over the default. "
+                "A variable that is set counts even if it equals the default: it hides what the config says, and a "
+                "warning names it."
+            ),
+            "",
+            *_wrapped(
+                "Booleans are written `--flag`, `--flag=true`, `--flag=false`; in the environment `true`, `1`, "
+                "`false`, `0`. Durations are written `90s`, `8m`, `250ms`, or as a number of seconds. An unknown flag or "
+                "a value that does not fit ends the process with a sentence."
+            ),
+            "",
+            "## What a config may say too",
+            "",
+            "| flag | variable | in the config | default | meaning |",
+            "|---|---|---|---|---|",
+            *(_option_row(option, getattr(served, option.field, ""), [_words([option.path])]) for option in NVIDIA),
+            "",
+            "## Everything else",
+            "",
+            "| flag | variable | default | meaning |",
+            "|---|---|---|---|",
+            *(_option_row(option, getattr(ours, option.field), []) for option in plugin_settings.OURS),
+            "",
+        ]
+    )
+
+
+def _option_row(option: Option, default: object, more: list[str]) -> str:
+    flags = [f"--{flag}" for flag in (*option.flags, *filter(None, [option.negation]))]
+    return f"| {' | '.join([_words(flags), _words(option.variables), *more, _shown(default), option.help])} |"
+
+
+def _shown(default: object) -> str:
+    match default:
+        case bool():
+            return f"`{str(default).lower()}`"
+        case tuple():
+            return _words(map(str, default)) or "none"
+        case float():
+            return f"`{_duration(default)}`"
+        case _:
+            return f"`{default}`" if default else "empty"
 
 
 def metrics_page() -> str:
