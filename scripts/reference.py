@@ -194,8 +194,8 @@ def plugin_settings_page() -> str:
             "",
             *_wrapped(
                 "Booleans are written `--flag`, `--flag=true`, `--flag=false`; in the environment `true`, `1`, "
-                "`false`, `0`. Durations are written `90s`, `8m`, `250ms`, or as a number of seconds. An unknown flag or "
-                "a value that does not fit ends the process with a sentence."
+                "`false`, `0`. Durations are written `90s`, `8m`, `250ms`, or as a number of seconds. An unknown "
+                "flag or a value that does not fit ends the process with a sentence."
             ),
             "",
             "## What a config may say too",

@@ -17,6 +17,8 @@ from gpusharing.api.problems import parse
 from gpusharing.api.reasons import Reason
 from gpusharing.cli.app import command_line
 from gpusharing.controller.settings import Settings
+from gpusharing.core.options import NVIDIA
+from gpusharing.deviceplugin.settings import OURS
 from gpusharing.core.checks.policy import check_spec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,9 +110,10 @@ def test_every_make_target_is_one(page: Path) -> None:
 
 
 _SETTINGS = {"--help", "--config", *(f"--{name.replace('_', '-')}" for name in Settings.model_fields)}
+_PLUGIN_FLAGS = {"--help", *(f"--{flag}" for option in (*NVIDIA, *OURS) for flag in (*option.flags, option.negation))}
 # program → its commands → their options
 PROGRAMS: dict[str, dict[str, set[str]]] = {
-    "gpusharing": {"controller": _SETTINGS, "cleanup": _SETTINGS, "version": set()},
+    "gpusharing": {"controller": _SETTINGS, "cleanup": _SETTINGS, "device-plugin": _PLUGIN_FLAGS, "version": set()},
     "kubectl gpusharing": {
         name: {"-h", "--help", *(flag for option in command.params for flag in option.opts)}
         for name, command in typer.main.get_group(command_line()).commands.items()
