@@ -17,9 +17,9 @@ from gpusharing.api.problems import parse
 from gpusharing.api.reasons import Reason
 from gpusharing.cli.app import command_line
 from gpusharing.controller.settings import Settings
+from gpusharing.core.checks.policy import check_spec
 from gpusharing.core.options import NVIDIA
 from gpusharing.deviceplugin.settings import OURS
-from gpusharing.core.checks.policy import check_spec
 
 ROOT = Path(__file__).resolve().parents[2]
 TROUBLESHOOTING = ROOT / "docs" / "troubleshooting"
