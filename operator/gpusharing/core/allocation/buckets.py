@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from itertools import chain, compress, groupby, islice, repeat
+from itertools import chain, compress, count, groupby, islice, repeat
 from operator import add, sub
 
 from gpusharing.core.allocation.links import Links
@@ -189,20 +189,20 @@ class Buckets:
 
     def candidates(self) -> list[int]:
         """Return the GPUs that have something to choose, by index."""
-        return [gpu for gpu, free in enumerate(self.free) if free]
+        return list(compress(count(), self.free))
 
-    def fullest_first(self, gpu: int, count: int) -> list[str]:
+    def fullest_first(self, gpu: int, most: int) -> list[str]:
         """Take up to so many ids of a GPU: those of its fullest MIG device first, then the lowest replica."""
         parts = self.table.parts[gpu]
         if len(parts) == 1:
-            return list(islice(self._ids(parts[0]), count))
+            return list(islice(self._ids(parts[0]), most))
         held = self._held[gpu]
         ordered = sorted(range(len(parts)), key=lambda at: (-held[at], at))
-        return list(islice(chain.from_iterable(self._ids(parts[at]) for at in ordered), count))
+        return list(islice(chain.from_iterable(self._ids(parts[at]) for at in ordered), most))
 
-    def emptiest(self, gpu: int, count: int) -> list[str]:
+    def emptiest(self, gpu: int, most: int) -> list[str]:
         """Take up to so many ids of a GPU, as `emptiest_first` yields them."""
-        return [device_id for device_id, _ in islice(self.emptiest_first(gpu), count)]
+        return [device_id for device_id, _ in islice(self.emptiest_first(gpu), most)]
 
     def emptiest_first(self, gpu: int) -> Iterator[tuple[str, int]]:
         """Yield the ids of a GPU, each from its then emptiest MIG device, with the load that it adds."""

@@ -10,7 +10,7 @@ from gpusharing.api.sharing import Allocation
 from gpusharing.core.allocation.buckets import Buckets, Table, gpus_of, table_of
 from gpusharing.core.allocation.choose import Rule, rule_for
 from gpusharing.core.allocation.links import Links, links_of
-from gpusharing.core.allocation.request import AllocationRequest, Choice, Refusal
+from gpusharing.core.allocation.request import AllocationRequest, Choice
 from gpusharing.core.allocation.together import evenly, fewest_gpus, most_linked
 from gpusharing.core.devices import Inventory
 from gpusharing.core.resources import Resource
@@ -39,9 +39,10 @@ def prefer(request: AllocationRequest, preferences: Preferences) -> Choice:
     flags = bytearray(map(available.__contains__, table.ids))
     required = _known(request.must_include, table) if request.must_include else ()
     unknown = _unknown(request, table) if flags.count(1) != len(available) or request.must_include else ()
-    refusal = _refusal(request, preferences.rule, flags, required)
-    if refusal:
-        return Choice((), refusal, unknown)
+    if request.size <= 0:
+        return Choice((), "size", unknown)
+    if required and not _may_include(required, request, preferences.rule, flags):
+        return Choice((), "must-include", unknown)
     must = tuple([table.ids[place] for place in required])
     if request.size == len(must):
         return Choice(must, "", unknown)
@@ -66,14 +67,11 @@ def _unknown(request: AllocationRequest, table: Table) -> tuple[str, ...]:
     return tuple(sorted({*request.available, *request.must_include}.difference(table.places)))
 
 
-def _refusal(request: AllocationRequest, rule: Rule, flags: bytearray, required: Sequence[int]) -> Refusal:
-    if request.size <= 0:
-        return "size"
+def _may_include(required: Sequence[int], request: AllocationRequest, rule: Rule, flags: bytearray) -> bool:
+    """Whether there is room for the must-include ids; whole GPUs must be available too (decision 53)."""
     if len(required) > request.size:
-        return "must-include"
-    if required and rule.policy.NAME == "aligned" and not all(flags[place] for place in required):
-        return "must-include"
-    return ""
+        return False
+    return rule.policy.NAME != "aligned" or all(flags[place] for place in required)
 
 
 def gpus_to_use(buckets: Buckets, rule: Rule) -> list[int]:
