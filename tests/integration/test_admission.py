@@ -6,11 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.cluster import Cluster
 from tests.support.cluster.api import NODES, Api, ApiStatusError, Object, config_maps
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
-from tests.support.manifests import SHARED_LAYOUT, overlay, render
+from tests.support.manifests import SHARED_LAYOUT, installed, overlay
 
 from gpusharing.api import names
 
@@ -122,7 +121,7 @@ def test_another_account_with_the_same_rights_is_not_fenced_even_if_it_has_the_s
 
 def test_a_renamed_install_is_fenced_and_without_its_account_nobody_is(fleet: Fleet, tmp_path: Path) -> None:
     folder = overlay(tmp_path, namespace="gpu-tools", namePrefix="my-")
-    with _installed(fleet.cluster, folder):
+    with installed(fleet.cluster, folder):
         with Api(fleet.cluster.kubeconfig_for("my-gpu-sharing-operator", "gpu-tools")) as renamed:
             _is_fenced(fleet.api, renamed)
             renamed.patch(NODES, "probe", {"metadata": {"labels": {names.CONFIG_LABEL: "one"}}})
@@ -175,7 +174,7 @@ def test_layout_shared_adds_one_configmap_in_the_namespace_of_nvidias_plugin(fle
     base = overlay(tmp_path / "renamed", namespace="gpu-shared-tools", namePrefix="our-")
     folder = overlay(tmp_path / "with-component", resources=[base], components=[SHARED_LAYOUT])
     with (
-        _installed(fleet.cluster, folder),
+        installed(fleet.cluster, folder),
         Api(fleet.cluster.kubeconfig_for("our-gpu-sharing-operator", "gpu-shared-tools")) as ours,
     ):
         eventually(lambda: _is_refused(ours, target, "somebodys"), what="the fence is in force there")
@@ -270,17 +269,3 @@ def _account(fleet: Fleet, namespace: str, name: str) -> Iterator[Api]:
     finally:
         fleet.api.delete(BINDINGS, f"test-{name}")
         fleet.api.delete(ACCOUNTS.format(namespace), name)
-
-
-@contextmanager
-def _installed(cluster: Cluster, folder: Path) -> Iterator[None]:
-    """What a kustomization holds, as long as the block lasts; the CRDs, which all installs share, stay."""
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
-    try:
-        yield
-    finally:
-        for document in reversed(render(folder)):
-            if document["kind"] != "CustomResourceDefinition":
-                kind, metadata = document["kind"], document["metadata"]
-                where = [f"--namespace={metadata['namespace']}"] if "namespace" in metadata else []
-                cluster.kubectl("delete", kind, metadata["name"], *where, "--ignore-not-found", "--wait=false")

@@ -183,7 +183,7 @@ def test_the_driver_root_is_mounted_read_only(tmp_path: Path) -> None:
     assert mount["mountPath"] == ServedConfig().container_driver_root
 
 
-@pytest.mark.obligation("P6")
+@pytest.mark.fault("F07")
 def test_no_second_plugin_is_ever_started_beside_the_first(daemonset: Object) -> None:
     assert daemonset["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
 

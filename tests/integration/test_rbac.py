@@ -28,9 +28,19 @@ CONTROLLER_IN_ITS_NAMESPACE = {
     ("coordination.k8s.io", "leases", ""): "create",
     ("coordination.k8s.io", "leases", names.LEASE): "get update",
 }
+PLUGIN = {
+    ("", "nodes", ""): "get list watch",
+    ("", "nodes/status", ""): "patch",
+    ("gpusharing.io", "gpunodes", ""): "create get list patch watch",
+    ("gpusharing.io", "gpunodes/status", ""): "patch",
+    ("", "events", ""): "create patch",
+}
+PLUGIN_IN_ITS_NAMESPACE = {("", "configmaps", ""): "get list watch"}
 GOLDEN = {
     "ClusterRole gpu-sharing-operator": CONTROLLER,
     "Role gpu-sharing-operator": CONTROLLER_IN_ITS_NAMESPACE,
+    "ClusterRole gpu-sharing-device-plugin": PLUGIN,
+    "Role gpu-sharing-device-plugin": PLUGIN_IN_ITS_NAMESPACE,
     "ClusterRole gpu-sharing-viewer": {
         ("gpusharing.io", "gpusharingpolicies", ""): "get list watch",
         ("gpusharing.io", "gpunodes", ""): "get list watch",
@@ -78,14 +88,42 @@ def test_nothing_grants_wildcards_secrets_or_more_rights(tmp_path: Path) -> None
     assert not any("nonResourceURLs" in rule for rule in rules)
 
 
-def test_every_role_of_the_controller_is_bound_to_its_account_alone(tmp_path: Path) -> None:
+def test_every_role_is_bound_to_one_account_and_none_to_people(tmp_path: Path) -> None:
     documents = render(overlay(tmp_path, components=[SHARED_LAYOUT]))
-    bindings = [document for document in documents if document["kind"] in {"RoleBinding", "ClusterRoleBinding"}]
-    account = {"kind": "ServiceAccount", "name": "gpu-sharing-operator", "namespace": names.NAMESPACE}
-    assert all(binding["subjects"] == [account] for binding in bindings)
-    bound = {f"{binding['roleRef']['kind']} {binding['roleRef']['name']}" for binding in bindings}
-    people = {"ClusterRole gpu-sharing-viewer", "ClusterRole gpu-sharing-editor"}
-    assert bound == {*GOLDEN, *GOLDEN_OF_LAYOUT_SHARED} - people
+    bound = {
+        f"{document['roleRef']['kind']} {document['roleRef']['name']}": document["subjects"]
+        for document in documents
+        if document["kind"] in {"RoleBinding", "ClusterRoleBinding"}
+    }
+    accounts = {
+        "ClusterRole gpu-sharing-operator": names.COMPONENT,
+        "Role gpu-sharing-operator": names.COMPONENT,
+        "Role gpu-sharing-operator-shared-config": names.COMPONENT,
+        "ClusterRole gpu-sharing-device-plugin": names.PLUGIN,
+        "Role gpu-sharing-device-plugin": names.PLUGIN,
+    }
+    assert bound == {
+        role: [{"kind": "ServiceAccount", "name": name, "namespace": names.NAMESPACE}]
+        for role, name in accounts.items()
+    }
+
+
+def test_whoever_may_write_node_status_is_fenced() -> None:
+    documents = render(DEFAULT)
+    writers = {
+        document["metadata"]["name"]
+        for document in documents
+        if document["kind"] in ROLES
+        for rule in document["rules"]
+        if "nodes/status" in rule["resources"]
+    }
+    fenced = {
+        document["spec"]["paramRef"]["name"]
+        for document in documents
+        if document["kind"] == "ValidatingAdmissionPolicyBinding"
+        and document["metadata"]["name"] == "gpu-sharing-device-plugin-node-status"
+    }
+    assert writers == fenced == {names.PLUGIN}
 
 
 def test_people_get_our_kinds_through_the_roles_of_kubernetes() -> None:
@@ -107,12 +145,19 @@ def test_people_get_our_kinds_through_the_roles_of_kubernetes() -> None:
 def test_the_account_has_exactly_these_rights_on_the_server(
     fleet: Fleet, ours: Api, namespace: str, want: dict[tuple[str, str, str], str]
 ) -> None:
-    account = {"metadata": {"name": "nobody"}}
-    fleet.api.create("/api/v1/namespaces/default/serviceaccounts", account)
-    with Api(fleet.cluster.kubeconfig_for("nobody", "default")) as nobody:
-        everybodys = _rights(nobody, namespace)
-    fleet.api.delete("/api/v1/namespaces/default/serviceaccounts", "nobody")
-    assert {right: verbs for right, verbs in _rights(ours, namespace).items() if right not in everybodys} == want
+    assert _rights_beyond_everybodys(fleet, ours, namespace) == want
+
+
+@pytest.mark.parametrize(
+    ("namespace", "want"),
+    [(names.NAMESPACE, PLUGIN | PLUGIN_IN_ITS_NAMESPACE), ("default", PLUGIN), ("kube-system", PLUGIN)],
+    ids=["own", "default", "kube-system"],
+)
+def test_the_plugins_account_has_exactly_these_rights_on_the_server(
+    fleet: Fleet, namespace: str, want: dict[tuple[str, str, str], str]
+) -> None:
+    with Api(fleet.cluster.kubeconfig_for(names.PLUGIN, names.NAMESPACE)) as plugin:
+        assert _rights_beyond_everybodys(fleet, plugin, namespace) == want
 
 
 REFUSED = {
@@ -202,6 +247,14 @@ def _by_right(rules: Sequence[Object]) -> dict[tuple[str, str, str], str]:
                 for name in rule.get("resourceNames") or [""]:
                     rights.setdefault((group, resource, name), set()).update(rule["verbs"])
     return {right: " ".join(sorted(verbs)) for right, verbs in rights.items()}
+
+
+def _rights_beyond_everybodys(fleet: Fleet, api: Api, namespace: str) -> dict[tuple[str, str, str], str]:
+    fleet.api.create("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "nobody"}})
+    with Api(fleet.cluster.kubeconfig_for("nobody", "default")) as nobody:
+        everybodys = _rights(nobody, namespace)
+    fleet.api.delete("/api/v1/namespaces/default/serviceaccounts", "nobody")
+    return {right: verbs for right, verbs in _rights(api, namespace).items() if right not in everybodys}
 
 
 def _rights(api: Api, namespace: str) -> dict[tuple[str, str, str], str]:

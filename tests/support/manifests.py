@@ -2,11 +2,13 @@
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import yaml
+from tests.support.cluster import Cluster
 from tests.support.cluster.api import Object
 from tests.support.cluster.binaries import bring_binaries
 from tests.support.install import ROOT
@@ -47,3 +49,17 @@ def only(documents: Sequence[Object], kind: str, name: str = "") -> Object:
     """The one document of that kind, and of that name where there are several."""
     [found] = [d for d in documents if d["kind"] == kind and d["metadata"]["name"].endswith(name)]
     return found
+
+
+@contextmanager
+def installed(cluster: Cluster, folder: Path) -> Iterator[None]:
+    """What a kustomization holds, as long as the block lasts; the CRDs, which all installs share, stay."""
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
+    try:
+        yield
+    finally:
+        for document in reversed(render(folder)):
+            if document["kind"] != "CustomResourceDefinition":
+                kind, metadata = document["kind"], document["metadata"]
+                where = [f"--namespace={metadata['namespace']}"] if "namespace" in metadata else []
+                cluster.kubectl("delete", kind, metadata["name"], *where, "--ignore-not-found", "--wait=false")
