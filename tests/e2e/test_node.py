@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.support.cluster.enclosure import missing
 from tests.support.cluster.keeper import hierarchies
+from tests.support.cluster.kubelet import KubeletEnded
 from tests.support.cluster.node import RealNode
 from tests.support.eventually import eventually
 from tests.support.install import ROOT
@@ -74,8 +75,8 @@ def test_a_killed_kubelet_comes_back_with_its_pods_and_their_ids(bare: RealNode)
 def test_a_kubelet_that_ends_by_itself_fails_the_test(real_node: RealNode) -> None:
     real_node.kubelet.assert_alive()
     os.kill(real_node.kubelet.pid, signal.SIGKILL)
-    with pytest.raises(AssertionError, match="the kubelet ended by itself, with -9"):
-        real_node.eventually(lambda: pytest.fail("still alive"), "never")
+    with pytest.raises(KubeletEnded, match="with -9"):
+        real_node.eventually(lambda: _equal("alive", "dead"), "the kubelet is dead")
     real_node.kubelet.start()
 
 

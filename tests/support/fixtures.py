@@ -42,7 +42,7 @@ def gpu_node(_started_node: GpuNode) -> Iterator[GpuNode]:
     _started_node.install()
     yield _started_node
     try:
-        _started_node.kubelet.assert_alive()
+        _started_node.assert_alive()
     finally:
         _started_node.repair()
 
@@ -52,7 +52,7 @@ def real_node(_started_node: GpuNode) -> Iterator[RealNode]:
     """A node with a real kubelet and no pods; the test must leave the kubelet running."""
     yield _started_node
     try:
-        _started_node.kubelet.assert_alive()
+        _started_node.assert_alive()
     finally:
         if not _started_node.kubelet.running:
             _started_node.kubelet.start()

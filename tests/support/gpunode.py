@@ -47,6 +47,10 @@ def inventory(*, mig: Mapping[int, Sequence[tuple[str, int]]] | None = None, fau
     return {"name": "e2e", "migCapable": True, "gpus": gpus, "faults": list(faults)}
 
 
+class PluginEnded(Exception):
+    """It ended although nobody asked it to."""
+
+
 class Plugin:
     """`gpusharing device-plugin` as a process on a real node, with the right of that node's plugin."""
 
@@ -104,6 +108,12 @@ class Plugin:
         """Whether it runs."""
         return self._process is not None and self._process.poll() is None
 
+    def assert_alive(self) -> None:
+        """Raise PluginEnded, with the end of its log, if it ended by itself."""
+        if self._process and self._process.poll() is not None:
+            code, self._process = self._process.returncode, None
+            raise PluginEnded(f"the plugin ended by itself, with {code}:\n{self.tail()}")
+
     def sockets(self) -> list[Path]:
         """Its sockets in the kubelet's folder."""
         return sorted(self._node.kubelet.folder.glob("gpusharing-*.sock"))
@@ -122,8 +132,8 @@ class Plugin:
                 return error.code, error.read().decode()
 
     def _end(self, how: signal.Signals) -> int:
+        self.assert_alive()
         assert self._process, "the plugin does not run"
-        assert self.running, f"the plugin ended by itself, with {self._process.returncode}:\n{self.tail()}"
         self._process.send_signal(how)
         code, self._process = self._process.wait(timeout=30), None
         return code
@@ -141,13 +151,13 @@ class GpuNode(RealNode):
         """Install the product and start the controller and the plugin, once; returns when plain GPUs are offered."""
         if self.installed:
             return
-        self.installed = True
         install(self.cluster)
         self.fleet = Fleet(self.cluster, self.api)
         account = self.cluster.kubeconfig_for("gpu-sharing-operator", names.NAMESPACE)
         self.controller = Controller(account).__enter__()
         self._cleanup.callback(self.controller.kill)
         self.plugin = Plugin(self)
+        self.installed = True
         self.plugin.start()
         self.offers(GPUS)
 
@@ -180,15 +190,20 @@ class GpuNode(RealNode):
         """Wait until the policy's present generation is in force on the node, as the policy and the node say."""
 
         def check() -> None:
-            self.kubelet.assert_alive()
-            assert self.plugin.running, self.plugin.tail()
+            self.assert_alive()
             obj = self.api.get(POLICIES, policy)
             conditions = {entry["type"]: entry for entry in obj.get("status", {}).get("conditions", [])}
             found = conditions.get("Applied", {})
             assert found.get("observedGeneration") == obj["metadata"]["generation"], (obj.get("status"), self.report())
-            assert found["status"] == "True", (found, self.report(), self.plugin.tail())
+            assert found["status"] == "True", (found, self.report())
 
         eventually(check, within=60, what=f"policy {policy} is Applied")
+
+    def assert_alive(self) -> None:
+        """Raise if the kubelet or the plugin ended although nobody asked them to."""
+        super().assert_alive()
+        if self.installed:
+            self.plugin.assert_alive()
 
     def report(self) -> Object:
         """What the plugin reports: `GpuNode.status`."""

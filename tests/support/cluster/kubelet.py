@@ -18,6 +18,10 @@ POD_RESOURCES = "/var/lib/kubelet/pod-resources/kubelet.sock"
 _INACTIVE = (-1, -1)
 
 
+class KubeletEnded(Exception):
+    """It ended although nobody asked it to: no test may pass over that, nor wait it out."""
+
+
 class Kubelet:
     """A kubelet in an enclosure; not running until `start`."""
 
@@ -80,10 +84,10 @@ class Kubelet:
         return self._process.pid
 
     def assert_alive(self) -> None:
-        """Fail with the end of its log if it ended by itself; the next `start` is allowed then."""
+        """Raise KubeletEnded, with the end of its log, if it ended by itself; the next `start` is allowed then."""
         if self._process and self._process.poll() is not None:
             code, self._process = self._process.returncode, None
-            raise AssertionError(f"the kubelet ended by itself, with {code}:\n{self.tail()}")
+            raise KubeletEnded(f"the kubelet ended by itself, with {code}:\n{self.tail()}")
 
     def socket(self) -> tuple[int, int]:
         """Inode and change time of `kubelet.sock`."""

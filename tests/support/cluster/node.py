@@ -99,6 +99,10 @@ class RealNode:
 
     # --- what the node offers
 
+    def assert_alive(self) -> None:
+        """Raise if a part of the node ended although nobody asked it to."""
+        self.kubelet.assert_alive()
+
     def object(self) -> Object:
         """The Node."""
         return self.api.get(NODES, self.name)
@@ -107,7 +111,7 @@ class RealNode:
         """Wait until the Node is Ready and pods can be made on it."""
 
         def ready() -> None:
-            self.kubelet.assert_alive()
+            self.assert_alive()
             try:
                 conditions = {entry["type"]: entry for entry in self.object()["status"].get("conditions", [])}
                 self.api.get("/api/v1/namespaces/default/serviceaccounts", "default")
@@ -128,7 +132,7 @@ class RealNode:
         """Wait until the scheduler may count with so many."""
 
         def check() -> None:
-            self.kubelet.assert_alive()
+            self.assert_alive()
             assert self.count(resource) == count, (resource, self.count(resource), count)
 
         eventually(check, within=60, what=f"{self.name} offers {count} {resource}")
@@ -141,7 +145,7 @@ class RealNode:
         """Wait for something while the kubelet lives."""
 
         def alive() -> None:
-            self.kubelet.assert_alive()
+            self.assert_alive()
             check()
 
         eventually(alive, within=60, what=what)

@@ -19,6 +19,10 @@ class AdmissionFailed(Exception):
     """The pod failed; the text as it stands in its status."""
 
 
+class TopologyAffinity(AdmissionFailed):
+    """The topology manager rejected the pod before anything was asked of a plugin."""
+
+
 class KubeletCrashed(AssertionError):
     """An id that was being allocated vanished from the list: a real kubelet dies of a nil pointer (section 4)."""
 
@@ -106,9 +110,12 @@ class Admission:
             for container in pod.in_order:
                 hint = self._hint(container)
                 await self._container(pod, container, reuse, hint, held)
-        except AdmissionFailed:
+        except TopologyAffinity:
             self.active.pop(pod.uid, None)
             raise
+        except AdmissionFailed as error:
+            self.active.pop(pod.uid, None)
+            raise AdmissionFailed(f"Allocate failed due to {error}, which is unexpected") from error
         return held
 
     def delete(self, pod: Pod) -> None:
@@ -198,16 +205,14 @@ class Admission:
         try:
             return set(await self._calls.prefer(endpoint, offered, included, size))
         except AdmissionFailed as error:
-            raise AdmissionFailed(
-                f"device plugin GetPreferredAllocation rpc failed with err: {error}, which is unexpected"
-            ) from error
+            raise AdmissionFailed(f"device plugin GetPreferredAllocation rpc failed with err: {error}") from error
 
     async def _allocate(self, resource: str, chosen: set[str]) -> Any:
         try:
             answer = await self._calls.allocate(self._endpoint(resource), self._shuffled(chosen))
-        except AdmissionFailed as error:
+        except AdmissionFailed:
             self._recount()
-            raise AdmissionFailed(f"Allocate failed due to {error}, which is unexpected") from error
+            raise
         if not answer.container_responses:
             # here the kubelet forgets to give the devices back
             raise AdmissionFailed(f"no containers return in allocation response {answer}")
@@ -215,9 +220,9 @@ class Admission:
 
     def _endpoint(self, resource: str) -> Endpoint:
         endpoints = self._manager.endpoints.get(resource)
-        if not endpoints:
+        if self._manager.has_stopped(resource) or not endpoints:
             self._recount()
-            raise AdmissionFailed(f"unknown Device Plugin {resource}")
+            raise AdmissionFailed(f"endpoint {resource} has been stopped")
         return endpoints[-1]
 
     def _by_affinity(
@@ -240,7 +245,7 @@ class Admission:
         for node in range(self._numa_nodes):
             if all(self._free_on(name, node) >= count for name, count in asked.items()):
                 return frozenset({node})
-        raise AdmissionFailed("Resources cannot be allocated with Topology locality")
+        raise TopologyAffinity("Resources cannot be allocated with Topology locality")
 
     def _free_on(self, resource: str, node: int) -> int:
         free = self._manager.healthy[resource] - self.in_use.get(resource, set())

@@ -126,6 +126,10 @@ class DeviceManager:
     def _key(self, endpoint: Endpoint) -> tuple[str, ...]:
         return (endpoint.resource, endpoint.socket) if self.rule == "1.37" else (endpoint.resource,)
 
+    def has_stopped(self, resource: str) -> bool:
+        """Whether the endpoint that would be asked is kept only for the 5 minutes after its end."""
+        return resource in self._stopped
+
     # --- what a node counts ------------------------------------------------------------------------------------
 
     def counts(self) -> Counts:
