@@ -167,17 +167,10 @@ def next_deadline(listing: Listing, now: float, *, linger: float = LINGER, settl
 
 
 def lost(listing: Listing, inventory: Inventory) -> dict[str, str]:
-    """Return UUID of a GPU or MIG device → why its ids are sick, for what the node no longer has.
-
-    A MIG device that is gone counts while the config has it: MIG may be in a state that is refused (decision 36). Of
-    retiring ids it is no news.
-    """
-    gpus = {gpu.uuid for gpu in inventory.gpus}
-    migs = {mig.uuid for gpu in inventory.gpus for mig in gpu.mig_devices}
-    entries = [entry for ids in listing.lists.values() for entry in ids.values()]
-    listed = [entry.device.gpu for entry in entries]
-    listed += [entry.device.base for entry in entries if entry.state != "retiring"]
-    return {uuid: f"{uuid} is no longer there" for uuid in dict.fromkeys(listed) if uuid not in gpus | migs}
+    """Return GPU UUID → why its ids are sick, for the listed GPUs that the node no longer has."""
+    present = {gpu.uuid for gpu in inventory.gpus}
+    gpus = dict.fromkeys(entry.device.gpu for entries in listing.lists.values() for entry in entries.values())
+    return {gpu: f"{gpu} is no longer there" for gpu in gpus if gpu not in present}
 
 
 def check_fit(listing: Listing, wanted: Sequence[Resource]) -> None:

@@ -31,6 +31,8 @@ class Observed:
     listing: Listing = field(default_factory=Listing)
     # None = nothing is served: no config was ever good
     served: ServedConfig | None = None
+    # the desired config, if its text is good
+    wanted: ServedConfig | None = None
     # the node's config label; empty = none
     desired: str = ""
     last_good: str = ""
@@ -99,7 +101,8 @@ def _ours(resource: str) -> bool:
 
 def _nvml(observed: Observed) -> Iterator[Problem]:
     if observed.nvml_error:
-        tolerated = observed.served is not None and not observed.served.fail_on_init_error
+        config = observed.served or observed.wanted
+        tolerated = config is not None and not config.fail_on_init_error
         yield Problem(
             Reason.NVML_UNAVAILABLE,
             f"NVML cannot be asked for the GPUs: {_words(observed.nvml_error)}.",

@@ -16,6 +16,7 @@ from gpusharing.core.nodeproblems import Observed, problems
 from gpusharing.core.serving import ServedConfig
 from gpusharing.deviceplugin import checkpoint
 from gpusharing.deviceplugin.config_source import ClusterSource, ConfigFileSource, ConfigSource
+from gpusharing.deviceplugin.decider import DecisionTimes
 from gpusharing.deviceplugin.hardware import Hardware
 from gpusharing.deviceplugin.host import LocalHost
 from gpusharing.deviceplugin.kubelet import KubeletWatcher
@@ -89,7 +90,13 @@ class App:
         self._make_plugin(restored)
         source = self._source(has_checkpoint=found)
         self._on_signals(source)
-        http = await serve_http(self._settings.http_address, self._metrics.registry, live=self._live, ready=self._ready)
+        http = await serve_http(
+            self._settings.http_address,
+            self._metrics.registry,
+            live=self._live,
+            ready=self._ready,
+            flag="--http-address",
+        )
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [tasks.create_task(each) for each in self._tasks(source)]
@@ -172,7 +179,11 @@ class App:
             log.warning("health checks", note=note)
         self._discovery = self._make_discovery()
         simulated = settings.discovery == "simulated"
-        host = LocalHost(simulated_mig_minors if simulated else None)
+        host = LocalHost(
+            simulated_mig_minors if simulated else None,
+            cdi_feature_flags=settings.cdi_feature_flags,
+            cdi_disable_hooks=settings.cdi_disable_hooks,
+        )
         self._pod_resources = PodResources(Path(settings.pod_resources_socket))
         self._usage = Usage(self._pod_resources, self._wake)
         self._hardware = Hardware(self._discovery, checks, self._wake)
@@ -187,7 +198,7 @@ class App:
             chose=_say_unknown,
             restored=restored,
             runtime=settings.container_runtime,
-            times=PluginTimes(spacing=settings.change_spacing),
+            times=PluginTimes(decisions=DecisionTimes(spacing=settings.change_spacing)),
         )
 
     def _make_discovery(self) -> DeviceDiscovery:
@@ -237,11 +248,12 @@ class App:
         if self._reporter is not None:
             self._reporter.report(observed)
 
-    def _save(self, state: State) -> None:
+    def _save(self, state: State) -> bool:
         problem = checkpoint.save(self._state_dir, checkpoint_of(state.accepted, state.listing, state.runtime))
         if problem and problem != self._said:
             log.warning("what is served may be lost with a restart", why=problem)
         self._said = problem
+        return not problem
 
     def _count_call(self, call: Call) -> None:
         self._metrics.observe_call(call.verb, call.path, call.code, call.seconds)
@@ -255,6 +267,8 @@ class App:
 
     def _ready(self) -> str:
         """Return why the node's GPUs are not served; empty = they are."""
+        if self._plugin.waiting:
+            return self._plugin.waiting
         found = problems(self._plugin.observed)
         return next((each.sentence for each in found if each.reason in _UNREADY and not each.harmless), "")
 

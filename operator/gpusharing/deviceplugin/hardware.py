@@ -61,10 +61,14 @@ class Hardware:
             try:
                 await self.look()
                 await asyncio.sleep(self._times.probe)
+                continue
             except DiscoveryError as error:
                 self._failed(error)
-                await asyncio.sleep(self._pause)
-                self._pause = min(self._times.longest_pause, 2 * self._pause)
+            except Exception as error:
+                log.exception("looking at the GPUs failed: this is a bug, please report it")
+                self._failed(DiscoveryError(f"{type(error).__name__}: this is a bug, please report it", kind="failed"))
+            await asyncio.sleep(self._pause)
+            self._pause = min(self._times.longest_pause, 2 * self._pause)
 
     async def look(self) -> None:
         """Ask what is there, if it is time, and how it is. Raises DiscoveryError."""

@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,16 +40,27 @@ class LocalHost:
         *,
         mig_minors: Path = MIG_MINORS,
         cdi_folder: Path = CDI_FOLDER,
+        cdi_feature_flags: Sequence[str] = (),
+        cdi_disable_hooks: Sequence[str] = (),
     ) -> None:
-        """`simulated_minors` gives the capability nodes of simulated MIG devices; None = the GPUs are real."""
+        """`simulated_minors` gives the capability nodes of simulated MIG devices; None = the GPUs are real.
+
+        Feature flags and hooks to leave out are what `nvidia-ctk` is told.
+        """
         self._simulated_minors = simulated_minors
         self._mig_minors = mig_minors
         self._cdi_folder = cdi_folder
+        self._cdi_feature_flags = cdi_feature_flags
+        self._cdi_disable_hooks = cdi_disable_hooks
+
+    def nodes(self, config: ServedConfig) -> frozenset[str]:
+        """Return which of the device nodes are there that are handed over only if they exist."""
+        return frozenset(node for node in optional_nodes(config) if _is_there(config, node))
 
     async def facts(self, config: ServedConfig, inventory: Inventory, runtime: str) -> HostFacts:
         """Look, and write the CDI specs that the config needs. Raises InvalidInput if the config cannot be served."""
         found = HostFacts(
-            nodes=frozenset(node for node in optional_nodes(config) if _is_there(config, node)),
+            nodes=self.nodes(config),
             mig_minors=self._minors(inventory),
             runtime=runtime,
         )
@@ -88,8 +99,22 @@ class LocalHost:
         program = _on_host(config, config.nvidia_ctk_path)
         if program is None:
             return {}
-        spec = await _run_ctk(program, config)
+        spec = await _run_ctk(program, self._ctk_arguments(config))
         return {"gpu": spec} if spec else {}
+
+    def _ctk_arguments(self, config: ServedConfig) -> tuple[str, ...]:
+        return (
+            "cdi",
+            "generate",
+            "--format=json",
+            f"--vendor={CDI_VENDOR}",
+            "--class=gpu",
+            f"--device-name-strategy={config.device_id_strategy}",
+            f"--driver-root={config.driver_root}",
+            f"--nvidia-cdi-hook-path={config.nvidia_ctk_path}",
+            *(f"--feature-flags={flag}" for flag in self._cdi_feature_flags),
+            *(f"--disable-hook={hook}" for hook in self._cdi_disable_hooks),
+        )
 
     def _write(self, specs: Specs) -> None:
         """Write a file for each class, whole or not at all; runtimes watch the folder. Raises InvalidInput."""
@@ -122,38 +147,33 @@ def _on_host(config: ServedConfig, program: str) -> Path | None:
     return None
 
 
-async def _run_ctk(program: Path, config: ServedConfig) -> Mapping[str, Any] | None:
+async def _run_ctk(program: Path, arguments: Sequence[str]) -> Mapping[str, Any] | None:
     """Return the spec that `nvidia-ctk cdi generate` prints; None = it failed, which is logged."""
-    arguments = [
-        "cdi",
-        "generate",
-        "--format=json",
-        f"--vendor={CDI_VENDOR}",
-        "--class=gpu",
-        f"--device-name-strategy={config.device_id_strategy}",
-        f"--driver-root={config.driver_root}",
-        f"--nvidia-cdi-hook-path={config.nvidia_ctk_path}",
-    ]
-    process = await asyncio.create_subprocess_exec(
-        program,
-        *arguments,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            program,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        )
+    except OSError as error:
+        log.error("nvidia-ctk cannot be run", program=str(program), error=error.strerror)
+        return None
     try:
         async with asyncio.timeout(CTK_SECONDS):
             printed, said = await process.communicate()
         spec = json.loads(printed)
     except TimeoutError:
-        process.kill()
-        await process.wait()
         log.error("nvidia-ctk did not end", program=str(program), seconds=CTK_SECONDS)
         return None
     except ValueError:
         log.error("nvidia-ctk failed", program=str(program), error=said.decode(errors="replace").strip()[-500:])
         return None
+    finally:
+        if process.returncode is None:
+            process.kill()
     return spec if isinstance(spec, dict) and spec.get("devices") else None
 
 

@@ -1,11 +1,11 @@
-"""The node's device plugin: from everything observed to what is served, listed and reported. One task decides.
+"""The node's device plugin: from everything observed to what is listed, served and reported.
 
-    config ─┐
-    GPUs  ──┼─► accept ─► fit ─► advance the lists ─► servers, checkpoint, report
-    pods  ──┘
+    config ─► decider ─┐
+    GPUs ──────────────┼─► advance the lists ─► servers, report, checkpoint
+    pods ──────────────┘
 
-Whoever observes something calls `wake`. A config that is refused changes nothing: the last good one stays served, and
-the report says why. Nothing here waits for the kubelet, NVML or the API server.
+Whoever observes something calls `wake`. The lists wait for nothing: neither for the kubelet, NVML or the API server,
+nor for the host that a config is checked against.
 """
 
 import asyncio
@@ -13,20 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Protocol
 
-from gpusharing.core.acceptance import Accepted, ConfigText, Fitted, accept, fit
+from gpusharing.core.acceptance import Accepted
 from gpusharing.core.allocation.request import Choice
-from gpusharing.core.changepace import COALESCE, SPACING, ChangePace
 from gpusharing.core.devices import Inventory
-from gpusharing.core.errors import InvalidInput
-from gpusharing.core.host import HostFacts
 from gpusharing.core.listing import LINGER, SETTLE, Listing, advance, lost, next_deadline
 from gpusharing.core.nodeproblems import Observed
 from gpusharing.core.options import Options
 from gpusharing.core.resources import Resource
 from gpusharing.core.serving import ServedConfig
 from gpusharing.deviceplugin.config_source import Desired
+from gpusharing.deviceplugin.decider import Decider, DecisionTimes
+from gpusharing.deviceplugin.edges import Hardware, Host, Server
 from gpusharing.deviceplugin.registration import RegistrationStatus
 from gpusharing.deviceplugin.usage import Usage
 from gpusharing.deviceplugin.view import View
@@ -34,53 +32,8 @@ from gpusharing.observability.logs import logger
 
 log = logger(__name__)
 
-NOT_SEEN_YET = "the GPUs have not been looked at yet"
-
-
-class Hardware(Protocol):
-    """What is known of the GPUs."""
-
-    @property
-    def inventory(self) -> Inventory | None:
-        """Return what the node has, as it was last seen; None = it was never seen."""
-
-    @property
-    def problem(self) -> str:
-        """Return why the GPUs cannot be seen now; empty = they can."""
-
-    @property
-    def sick(self) -> Mapping[str, str]:
-        """Return UUID or single id → why it is sick."""
-
-
-class Host(Protocol):
-    """What is known of the host beside its GPUs."""
-
-    async def facts(self, config: ServedConfig, inventory: Inventory, runtime: str) -> HostFacts:
-        """Look, and write the CDI specs that the config needs. Raises InvalidInput if the config cannot be served.
-
-        `runtime` is the container runtime as the Node says it; empty = not known.
-        """
-
-    def mps_ready(self, config: ServedConfig, resource: str) -> bool:
-        """Return whether the MPS daemon of the resource runs with this config."""
-
-
-class Server(Protocol):
-    """What serves one resource to the kubelet."""
-
-    @property
-    def status(self) -> RegistrationStatus:
-        """Return how it stands with the kubelet."""
-
-    def start(self) -> None:
-        """Serve and register."""
-
-    def changed(self) -> None:
-        """Send the list again if it differs."""
-
-    async def stop(self) -> None:
-        """End for good."""
+GPUS_NOT_SEEN = "the GPUs have not been looked at yet"
+CONFIG_NOT_KNOWN = "which config the node should serve is not known yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +45,16 @@ class PluginTimes:
     linger: float = LINGER
     # the list of a resource that ends is empty for so long before its server stops
     farewell: float = 1.0
-    # from a changed list to the look at what the kubelet makes of it
+    # from the end of a server to the next one of the same resource (kubelet contract 3.2)
+    margin: float = 0.5
+    # a look at what the kubelet makes of a list counts if it began so long after the list changed
     confirm: float = 0.3
-    # between two looks for the ready marker of an MPS daemon, and at servers for the report
+    # between two looks at what nobody tells us of
     look: float = 1.0
-    # until a config that was refused is tried again: the host may have been mended
-    retry: float = 10.0
-    # between two changes of config, and from a change to its taking effect (decision 32)
-    spacing: float = SPACING
-    coalesce: float = COALESCE
+    # from a change to its being saved: the kubelet hears of it first; and until a disk that failed is tried again
+    save: float = 0.05
+    save_again: float = 10.0
+    decisions: DecisionTimes = field(default_factory=DecisionTimes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +67,8 @@ class State:
     runtime: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Basis:
-    """What a decision about a config is made from."""
-
-    desired: Desired | None
-    inventory: Inventory | None
-    accepted: Accepted | None
-
-
 class Plugin:
-    """Decides what is served. Its inputs are read when `wake` was called; its outputs are servers, store and report."""
+    """Keeps the lists. Its inputs are read when `wake` was called; its outputs are servers, store and report."""
 
     def __init__(
         self,
@@ -134,7 +79,7 @@ class Plugin:
         serve: Callable[[View], Server],
         *,
         report: Callable[[Observed], None] = lambda observed: None,
-        save: Callable[[State], None] = lambda state: None,
+        save: Callable[[State], bool] = lambda state: True,
         chose: Callable[[str, Choice], None] = lambda resource, choice: None,
         restored: State = State(),
         runtime: str = "",
@@ -142,9 +87,8 @@ class Plugin:
     ) -> None:
         """`restored` is what a former process had saved; `runtime` is a setting that wins over the Node's word.
 
-        `save` is called after the kubelet was told, since serving must not wait for a disk.
+        `save` returns whether it could; serving never waits for a disk (F25).
         """
-        self._options = options
         self._hardware = hardware
         self._host = host
         self._usage = usage
@@ -152,152 +96,126 @@ class Plugin:
         self._report = report
         self._save = save
         self._chose = chose
-        self._runtime = runtime
         self._times = times
         self._wake = asyncio.Event()
-        self._pace: ChangePace[Desired] = ChangePace(times.spacing, times.coalesce)
-        self._accepted = restored.accepted
-        self._listing = restored.listing
+        self._unsaved = asyncio.Event()
         self._saved = restored
-        # as the Node says it; until it does, as it said before the restart
-        self._node_runtime = restored.runtime
-        self.observed = Observed()
-        self._facts = HostFacts()
-        self._fitted: Fitted | None = None
-        # what the last decision about a config was made from, and when it is made again whatever happens
-        self._decided: _Basis | None = None
-        self._decide_again = float("inf")
-        self._error = ""
+        self._sick: Mapping[str, str] = MappingProxyType({})
+        self._listing = restored.listing
+        self._decider = Decider(
+            options,
+            host,
+            lambda: self._hardware.inventory,
+            lambda: self._listing,
+            self._wake.set,
+            restored=restored.accepted,
+            runtime=runtime,
+            node_runtime=restored.runtime,
+            times=times.decisions,
+        )
         self._views: dict[str, View] = {}
         self._servers: dict[str, Server] = {}
         self._farewells: dict[str, asyncio.Task[None]] = {}
-        # when the lists last changed; the kubelet's word from before is no word on them
+        self._streams: frozenset[str] = frozenset()
+        # when lists or streams last changed; the kubelet's word from before is no word on them
         self._changed_at = float("-inf")
+        # why nothing can be said of the node yet; empty = `observed` can be
+        self.waiting = GPUS_NOT_SEEN
+        self.observed = Observed()
 
     # --- what happens outside
 
     def wake(self) -> None:
-        """Decide anew soon: something was observed."""
+        """Look at everything anew: something was observed."""
+        self._decider.wake()
         self._wake.set()
 
     def desire(self, desired: Desired) -> None:
         """Take in which config the node should serve."""
-        self._pace = self._pace.ask(desired, asyncio.get_running_loop().time())
-        self.wake()
+        self._decider.desire(desired)
 
     @property
-    def servers(self) -> Sequence[RegistrationStatus]:
+    def servers(self) -> tuple[RegistrationStatus, ...]:
         """Return how each resource stands with the kubelet."""
         return tuple(server.status for server in self._servers.values())
 
     @property
     def served(self) -> ServedConfig | None:
         """Return what is served; None = nothing, no config was ever good."""
-        return self._accepted.served if self._accepted else None
+        accepted = self._decider.decision.accepted
+        return accepted.served if accepted else None
 
-    # --- the loop
+    # --- the loops
 
     async def run(self) -> None:
-        """Decide until cancelled."""
-        while True:
-            self._wake.clear()
-            await self.decide()
-            await self._until_woken()
-
-    async def _until_woken(self) -> None:
-        now = asyncio.get_running_loop().time()
-        lists = next_deadline(self._listing, now, linger=self._times.linger, settle=self._times.settle)
-        deadlines = (now + self._times.look, lists, self._pace.due(), self._decide_again)
-        deadline = min(at for at in deadlines if at is not None)
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(deadline):
-                await self._wake.wait()
-
-    async def decide(self) -> None:
-        """Bring what is served, listed and reported up to date with what is observed."""
-        await self._decide_config()
-        self._advance()
-        self._show()
-        self._tell()
-        state = State(self._accepted, self._listing, self._node_runtime)
-        if state != self._saved:
-            self._saved = state
-            self._save(state)
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._decider.run())
+            tasks.create_task(self._keep_lists())
+            tasks.create_task(self._keep_saved())
 
     async def stop(self) -> None:
-        """End all servers at once (P11)."""
+        """End all servers at once (P11), and save what was not yet."""
         for task in self._farewells.values():
             task.cancel()
         await asyncio.gather(*(server.stop() for server in self._servers.values()))
+        self._save_changes()
 
-    # --- which config
+    async def _keep_lists(self) -> None:
+        while True:
+            self._wake.clear()
+            self._advance()
+            self._show()
+            self._tell()
+            self._unsaved.set()
+            await self._until_woken()
 
-    async def _decide_config(self) -> None:
-        """Take the desired config, if it can be served on this hardware; else keep what is served, and say why."""
-        now = asyncio.get_running_loop().time()
-        if (due := self._pace.due()) is not None and now >= due:
-            self._pace = self._pace.take()
-        basis = _Basis(self._pace.current, self._hardware.inventory, self._accepted)
-        if basis.desired is not None and basis.desired.runtime_version:
-            self._node_runtime = basis.desired.runtime_version
-        if basis.inventory is None or (basis == self._decided and now < self._decide_again):
-            return
-        self._error = ""
-        for candidate in self._candidates(basis.desired):
-            if await self._try(candidate, basis.inventory):
-                break
-        self._decided = replace(basis, accepted=self._accepted)
-        self._decide_again = now + self._times.retry if self._error else float("inf")
+    async def _until_woken(self) -> None:
+        """Wait until something was observed, a look shows something new, or time alone may change the lists."""
+        unsettled = any(entry.state != "served" for ids in self._listing.lists.values() for entry in ids.values())
+        before = self._signs()
+        while True:
+            now = asyncio.get_running_loop().time()
+            times = {"linger": self._times.linger, "settle": self._times.settle}
+            lists = next_deadline(self._listing, now, **times) if unsettled else None
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(min(now + self._times.look, lists or float("inf"))):
+                    await self._wake.wait()
+                return
+            if unsettled or self._signs() != before:
+                return
 
-    def _candidates(self, desired: Desired | None) -> list[Accepted]:
-        """Return what may be served: what is desired, if it can be read at all, then what is served already."""
-        served = [self._accepted] if self._accepted else []
-        if desired is None or desired.missing:
-            return served
-        source = ConfigText(desired.name, desired.text, desired.rendered)
-        try:
-            wanted = accept(source, self._options, self._runtime or self._node_runtime)
-        except InvalidInput as refused:
-            self._refuse(source.name, refused)
-            return served
-        return served if [wanted] == served else [wanted, *served]
+    def _signs(self) -> tuple[object, ...]:
+        """Return what nobody tells us of."""
+        return self.servers, self._is_confirmed(), self._wanted()
 
-    async def _try(self, candidate: Accepted, inventory: Inventory) -> bool:
-        """Serve the config, if hardware and host allow it; return whether they do."""
-        try:
-            fitted = fit(candidate, inventory, self._listing)
-            facts = await self._host.facts(fitted.served, inventory, self._runtime or self._node_runtime)
-            self._take(fitted, facts)
-        except InvalidInput as refused:
-            self._refuse(candidate.source.name, refused)
-            return False
-        return True
+    async def _keep_saved(self) -> None:
+        while True:
+            await self._unsaved.wait()
+            self._unsaved.clear()
+            await asyncio.sleep(self._times.save)
+            if not self._save_changes():
+                await asyncio.sleep(self._times.save_again)
+                self._unsaved.set()
 
-    def _refuse(self, name: str, refused: InvalidInput) -> None:
-        if not self._error:
-            self._error = str(refused)
-            log.warning("config refused", config=name, error=refused.message, hint=refused.hint)
-
-    def _take(self, fitted: Fitted, facts: HostFacts) -> None:
-        if fitted.accepted is not self._accepted:
-            if self._accepted is not None:
-                self._pace = self._pace.applied(asyncio.get_running_loop().time())
-            log.info("config served", config=fitted.served.name, resources=[each.name for each in fitted.resources])
-            for hidden in fitted.accepted.hidden:
-                log.warning("part of the config is hidden", what=str(hidden))
-            for remark in fitted.accepted.remarks:
-                log.warning("config", remark=remark)
-        self._accepted, self._fitted, self._facts = fitted.accepted, fitted, facts
+    def _save_changes(self) -> bool:
+        """Save what differs from what was saved; return whether all is."""
+        state = State(self._decider.decision.accepted, self._listing, self._decider.node_runtime)
+        if state != self._saved and self._save(state):
+            self._saved = state
+        return state == self._saved
 
     # --- which lists
 
     def _advance(self) -> None:
         now = asyncio.get_running_loop().time()
+        wanted = self._wanted()
+        self._sick = self._sick_among(wanted)
         listing = advance(
             self._listing,
-            self._wanted(),
+            wanted,
             self.served or ServedConfig(),
-            sick=self._sick(),
+            sick=self._sick,
             held=self._usage.held(),
             held_at=self._usage.looked_at,
             calls_open=frozenset(name for name, view in self._views.items() if view.is_answering),
@@ -305,82 +223,122 @@ class Plugin:
             linger=self._times.linger,
             settle=self._times.settle,
         )
-        if listing is self._listing:
-            return
-        self._listing, self._changed_at = listing, now
-        self._usage.look_within(self._times.confirm)
+        if listing is not self._listing:
+            self._listing = listing
+            self._confirm_anew()
 
     def _wanted(self) -> tuple[Resource, ...]:
         """Return what should be listed; before the hardware was seen, what was listed before the restart."""
-        if self._fitted is None:
+        fitted = self._decider.decision.fitted
+        if fitted is None:
             return _as_listed(self._listing)
-        served = self._fitted.served
-        return tuple(
-            each
-            for each in self._fitted.resources
-            if each.name in self._listing.lists or not each.mps or self._host.mps_ready(served, each.name)
-        )
+        return tuple(each for each in fitted.resources if not each.mps or self._has_daemon(each, fitted.served))
 
-    def _sick(self) -> Mapping[str, str]:
+    def _has_daemon(self, resource: Resource, served: ServedConfig) -> bool:
+        """Whether the resource's MPS shares are listed already, or may be, since their daemon is ready."""
+        entries = self._listing.lists.get(resource.name, {}).values()
+        listed = any(entry.resource.mps and entry.state != "retiring" for entry in entries)
+        return listed or self._host.mps_ready(served, resource.name)
+
+    def _sick_among(self, wanted: Sequence[Resource]) -> Mapping[str, str]:
         inventory = self._hardware.inventory
         if inventory is None:
-            why = self._hardware.problem or NOT_SEEN_YET
+            why = self._hardware.problem or GPUS_NOT_SEEN
             return {entry.device.gpu: why for entries in self._listing.lists.values() for entry in entries.values()}
-        return {**lost(self._listing, inventory), **self._hardware.sick}
+        return {**lost(self._listing, inventory), **_gone(wanted, inventory), **self._hardware.sick}
 
     # --- who hears of it
 
     def _show(self) -> None:
         """Have each resource served as it is listed now."""
         inventory, held = self._hardware.inventory or Inventory(), self._usage.held() or {}
+        facts = self._decider.decision.facts
         for name in self._listing.lists:
             if name not in self._views:
-                self._views[name] = View(name, gave=self._usage.gave, chose=self._chose, answered=self.wake)
-            if self._views[name].show(self._listing, inventory, self._facts, held) and name in self._servers:
-                self._servers[name].changed()
+                self._views[name] = View(name, gave=self._usage.gave, chose=self._chose, answered=self._wake.set)
+            changed = self._views[name].show(self._listing, inventory, facts, held)
             if name not in self._servers:
                 self._servers[name] = self._serve(self._views[name])
                 self._servers[name].start()
+            elif changed:
+                self._servers[name].changed()
         for name in self._listing.ended:
             if name not in self._farewells:
                 self._farewells[name] = asyncio.create_task(self._bid_farewell(name))
+        streams = frozenset(status.resource for status in self.servers if status.stream_open)
+        if streams != self._streams:
+            self._streams = streams
+            self._confirm_anew()
 
     async def _bid_farewell(self, name: str) -> None:
-        """Stop serving a resource a moment after its empty list was sent (decision 46)."""
+        """Stop serving a resource a moment after its empty list was sent (decision 46).
+
+        Wanted again meanwhile, it gets a server of its own once this one has ended: never two at a time.
+        """
         await asyncio.sleep(self._times.farewell)
         if name in self._listing.ended:
-            await self._servers.pop(name).stop()
-            self._views.pop(name)
             self._listing = self._listing.without(name)
+            del self._views[name]
+            await asyncio.shield(self._servers[name].stop())
+            await asyncio.sleep(self._times.margin)
+            del self._servers[name]
             log.info("resource ended", resource=name)
         del self._farewells[name]
-        self.wake()
+        self._wake.set()
+
+    def _confirm_anew(self) -> None:
+        """Have the kubelet asked what it makes of the lists."""
+        self._changed_at = asyncio.get_running_loop().time()
+        self._usage.look_within(2 * self._times.confirm)
+
+    def _is_confirmed(self) -> bool:
+        """Whether the kubelet's word is on the lists as they are."""
+        return self._usage.looked_at >= self._changed_at + self._times.confirm
 
     def _tell(self) -> None:
-        """Report how things are."""
-        desired, hardware, usage = self._pace.current, self._hardware, self._usage
-        unregistered = {status.resource: status.problem for status in self.servers if status.problem}
-        seen_since = usage.looked_at > self._changed_at
-        fitted = self._fitted
-        self.observed = Observed(
+        """Report how things are, once they are known."""
+        self.waiting = self._not_known()
+        if not self.waiting:
+            self.observed = self._observe()
+            self._report(self.observed)
+
+    def _not_known(self) -> str:
+        if self._hardware.inventory is None and not self._hardware.problem:
+            return GPUS_NOT_SEEN
+        return CONFIG_NOT_KNOWN if self._decider.desired is None and self.served is None else ""
+
+    def _observe(self) -> Observed:
+        decision, desired, hardware, usage = self._decider.decision, self._decider.desired, self._hardware, self._usage
+        fitted, wanted = decision.fitted, decision.wanted
+        return Observed(
             inventory=hardware.inventory or Inventory(),
             nvml_error=hardware.problem,
-            sick=self._sick(),
+            sick=self._sick,
             listing=self._listing,
             served=self.served,
+            wanted=wanted.served if wanted else None,
             desired=desired.name if desired else "",
             last_good=self.served.name if self.served else "",
             policy=desired.policy if desired else "",
-            config_error=self._error,
+            config_error=decision.error,
             config_missing=desired.missing if desired else "",
             unknown_keys=fitted.accepted.unknown_keys if fitted else (),
             unknown_resources=fitted.unknown_resources if fitted else (),
             pods=usage.pods or (),
-            confirmed=usage.allocatable if seen_since else None,
+            confirmed=usage.allocatable if self._is_confirmed() else None,
             pod_resources_error=usage.problem,
-            unregistered=MappingProxyType(unregistered),
+            unregistered=MappingProxyType({each.resource: each.problem for each in self.servers if each.problem}),
         )
-        self._report(self.observed)
+
+
+def _gone(wanted: Sequence[Resource], inventory: Inventory) -> dict[str, str]:
+    """Return MIG UUID → why it is sick, for MIG devices that the config has and the GPUs no longer.
+
+    A config that does not fit MIG's new state is refused, and what it made of the old one stays listed (decision 36).
+    """
+    present = {mig.uuid for gpu in inventory.gpus for mig in gpu.mig_devices}
+    migs = dict.fromkeys(device.base for each in wanted for device in each.devices if device.base != device.gpu)
+    return {mig: f"{mig} is no longer there" for mig in migs if mig not in present}
 
 
 def _as_listed(listing: Listing) -> tuple[Resource, ...]:

@@ -10,7 +10,7 @@ from gpusharing.core.edits import Edits
 from gpusharing.core.grant import grant
 from gpusharing.core.host import HostFacts
 from gpusharing.core.listing import Entry, Listing
-from gpusharing.core.resources import Device, Resource
+from gpusharing.core.resources import Device
 
 Entries = Mapping[str, Entry]
 
@@ -37,6 +37,9 @@ class View:
         self._held: frozenset[str] = frozenset()
         self._loads: Mapping[str, Load] = {}
         self._listed: tuple[tuple[Device, bool], ...] = ()
+        self._sick: frozenset[str] = frozenset()
+        # an entry of those that are served, and the table that was made of its resource
+        self._current: Entry | None = None
         self._preferences: Preferences | None = None
         self._calls = 0
 
@@ -60,15 +63,18 @@ class View:
         """Take in how things are now. Returns whether the list is another one. `held` is resource → ids."""
         before, entries = self._entries(), listing.lists.get(self._name, {})
         changed = entries is not before
-        if changed or inventory is not self._inventory:
-            self._preferences = _preferences(entries, inventory)
-        self._listing, self._inventory, self._host = listing, inventory, host
+        if changed:
+            self._listed = tuple((entry.device, entry.healthy) for entry in entries.values())
+            self._sick = frozenset(device_id for device_id, entry in entries.items() if entry.sick)
+        # retiring ids are offered to nobody
+        current = next((entry for entry in entries.values() if entry.state != "retiring"), None)
+        if inventory is not self._inventory or not _same_config(current, self._current):
+            self._preferences = preferences(current.resource, inventory, current.config.allocation) if current else None
+        self._listing, self._inventory, self._host, self._current = listing, inventory, host, current
         self._held = held.get(self._name, frozenset())
         if self._preferences is not None:
             everything = (device_id for ids in held.values() for device_id in ids)
             self._loads = other_load(self._preferences.table, everything, inventory)
-        if changed:
-            self._listed = tuple((entry.device, entry.healthy) for entry in entries.values())
         return changed
 
     def _entries(self) -> Entries:
@@ -94,10 +100,13 @@ class View:
         """Return the ids that are best; none where there is no choice to be made."""
         if self._preferences is None:
             return ()
-        entries = self._entries()
-        sick = frozenset(device_id for device_id, entry in entries.items() if entry.sick)
         request = AllocationRequest(
-            available, size, must_include, sick=sick, sick_and_held=sick & self._held, other_load=self._loads
+            available,
+            size,
+            must_include,
+            sick=self._sick,
+            sick_and_held=self._sick & self._held,
+            other_load=self._loads,
         )
         choice = prefer(request, self._preferences)
         self._chose(self._name, choice)
@@ -117,10 +126,8 @@ class View:
         return free
 
 
-def _preferences(entries: Entries, inventory: Inventory) -> Preferences | None:
-    """Return the table of what the config has; retiring ids are offered to nobody."""
-    current = next((entry for entry in entries.values() if entry.state != "retiring"), None)
-    if current is None:
-        return None
-    resource: Resource = current.resource
-    return preferences(resource, inventory, current.config.allocation)
+def _same_config(one: Entry | None, other: Entry | None) -> bool:
+    """Whether both were made of the same resource and config; entries share these objects."""
+    if one is None or other is None:
+        return one is other
+    return one.resource is other.resource and one.config is other.config
