@@ -1,0 +1,204 @@
+"""Preferred allocation: ids in to ids out, beside a short Go restatement of the reference's algorithms in the same run.
+
+`python -m tests.bench.allocation` prints these rows alone.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.bench.rows import Row, print_table
+from tests.support.allocation import counts, gpu, shared_gpus, whole_gpus
+
+from gpusharing.api.sharing import Allocation
+from gpusharing.core.allocation import partition
+from gpusharing.core.allocation.prefer import Preferences, prefer, preferences
+from gpusharing.core.allocation.request import AllocationRequest
+from gpusharing.core.devices import Inventory, Link
+from gpusharing.core.resources import Device, Resource
+
+REFERENCE = Path(__file__).parent / "reference"
+# GPUs, shares of each, size of the request, goal in µs for packed, what NVIDIA's plugin was measured at
+REQUESTS = (
+    (8, 10, 1, 10.0, "27 µs"),
+    (8, 64, 16, 40.0, "1.0 ms"),
+    (16, 128, 32, 150.0, "7.1 ms"),
+    (16, 128, 256, 250.0, "48.9 ms"),
+)
+FREE = 0.6
+RUNS = 300
+# of the slower Go programme
+REFERENCE_RUNS = 7
+TOPOLOGIES, ALIGNED_GPUS = 200, 16
+NODES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Shares of GPUs with some of them free, in the order that a kubelet might send."""
+
+    ids: tuple[str, ...]
+    available: tuple[str, ...]
+    preferences: Preferences
+
+
+def allocation_rows() -> list[Row]:
+    """Measure. Takes about a minute, most of it for the optimum of every topology."""
+    with tempfile.TemporaryDirectory() as folder:
+        programme = Path(folder) / "reference"
+        subprocess.run(["go", "build", "-o", str(programme), "."], cwd=REFERENCE, check=True)
+        return [*_greedy_rows(programme), _growth_row(), *_aligned_rows(programme), *_split_rows()]
+
+
+# --- shares
+
+
+def _greedy_rows(programme: Path) -> Iterator[Row]:
+    for policy, factor in (("packed", 1), ("distributed", 2)):
+        for gpus, replicas, size, goal, recorded in REQUESTS:
+            node = _node(gpus, replicas, policy)
+            samples = _microseconds(node, size)
+            job = {"kind": "greedy", "policy": policy, "devices": node.ids, "available": node.available, "size": size}
+            (answer,) = _ask(programme, [{**job, "repeat": REFERENCE_RUNS}])
+            go = statistics.median(answer["ns"]) / 1e3
+            yield Row(
+                f"{policy}, {gpus} × {replicas} shares, size {size}",
+                statistics.median(samples),
+                "µs",
+                goal * factor,
+                f"{go:,.0f} µs by the Go restatement; NVIDIA's own: {recorded}",
+                samples,
+            )
+
+
+def _growth_row() -> Row:
+    per_id = {}
+    for replicas in (128, 1024):
+        node = _node(16, replicas, "packed")
+        per_id[replicas] = statistics.median(_microseconds(node, 32)) / len(node.available)
+    about = f"{1000 * per_id[128]:.0f} and {1000 * per_id[1024]:.0f} ns per available id"
+    return Row("packed, cost per id, 16 × 1024 against 16 × 128", per_id[1024] / per_id[128], "×", 1.5, about)
+
+
+def _node(gpus: int, replicas: int, policy: str) -> Node:
+    uuids = [f"GPU-{at:08x}-1234-5678-9abc-{at:012x}" for at in range(gpus)]
+    devices = tuple(Device(f"{uuid}::{at}", uuid, uuid) for uuid in uuids for at in range(replicas))
+    inventory = Inventory(gpus=tuple(gpu(at, uuid) for at, uuid in enumerate(uuids)))
+    made = preferences(
+        Resource("nvidia.com/gpu", devices, replicas=replicas), inventory, Allocation.model_validate({"policy": policy})
+    )
+    ids = tuple(device.id for device in devices)
+    return Node(ids, tuple(Random(1).sample(ids, int(FREE * len(ids)))), made)
+
+
+def _microseconds(node: Node, size: int) -> tuple[float, ...]:
+    """Each time with strings of its own: their hashes are not known yet, as when they come from a socket."""
+    samples = []
+    for _ in range(RUNS):
+        available = [each[:9] + each[9:] for each in node.available]
+        started = time.perf_counter()
+        choice = prefer(AllocationRequest(available, size), node.preferences)
+        samples.append((time.perf_counter() - started) * 1e6)
+        assert len(choice.ids) == size
+    return tuple(samples)
+
+
+# --- whole GPUs
+
+
+def _aligned_rows(programme: Path) -> Iterator[Row]:
+    topologies = [_topology(seed) for seed in range(TOPOLOGIES)]
+    optima = [answer["optima"] for answer in _ask(programme, [{"kind": "optimum", "scores": it} for it in topologies])]
+    calls: dict[int, list[float]] = {size: [] for size in range(1, ALIGNED_GPUS + 1)}
+    tables, below = [], []
+    for scores, best in zip(topologies, optima, strict=True):
+        made, milliseconds = _timed(partial(_table, scores))
+        tables.append(milliseconds)
+        for size, samples in calls.items():
+            choice, milliseconds = _timed(partial(prefer, AllocationRequest(made.table.ids, size), made))
+            samples.append(milliseconds)
+            assert len(choice.ids) == size
+        below.append(max(_below(scores, size, best[size]) for size in range(2, ALIGNED_GPUS)))
+    name = f"aligned, {ALIGNED_GPUS} GPUs, {TOPOLOGIES} random topologies"
+    slowest = max(calls, key=lambda size: statistics.median(calls[size]))
+    (answer,) = _ask(programme, [{"kind": "aligned", "scores": topologies[0], "size": 4, "repeat": 1}])
+    about = (
+        f"size {slowest} of 1 to 16; enumeration in Go, size 4: {answer['ns'][0] / 1e6:,.0f} ms; NVIDIA's: to 20.8 s"
+    )
+    yield Row(f"{name}, a call", statistics.median(calls[slowest]), "ms", 20.0, about, tuple(calls[slowest]))
+    yield Row(f"{name}, table", statistics.median(tables), "ms", 100.0, "once per topology", tuple(tables))
+    yield Row(f"{name}, below the optimum", 100 * max(below), "%", 7.0, f"mean {100 * statistics.mean(below):.1f} %")
+
+
+def _below(scores: Sequence[Sequence[int]], size: int, best: int) -> float:
+    """How far the partition that the choice comes from is below the best one."""
+    sets = partition.search(scores, (), size)
+    return 1 - sum(scores[one][other] for each in sets for one, other in combinations(each, 2)) / best
+
+
+def _topology(seed: int) -> list[list[int]]:
+    """Pair scores: any PCIe distance, NVLinks between two of five pairs."""
+    random = Random(seed)
+    scores = [[0] * ALIGNED_GPUS for _ in range(ALIGNED_GPUS)]
+    for one, other in combinations(range(ALIGNED_GPUS), 2):
+        nvlinks = random.randint(1, 18) if random.random() < 0.4 else 0
+        scores[one][other] = scores[other][one] = random.choice([10, 20, 30, 40, 50, 60]) + 100 * nvlinks
+    return scores
+
+
+def _table(scores: Sequence[Sequence[int]]) -> Preferences:
+    uuids = [f"GPU-{at:02}" for at in range(ALIGNED_GPUS)]
+    links = {
+        (uuids[one], uuids[other]): Link(60 - scores[one][other] % 100, scores[one][other] // 100)
+        for one, other in combinations(range(ALIGNED_GPUS), 2)
+    }
+    return whole_gpus(links, uuids)
+
+
+# --- splits
+
+
+def _split_rows() -> Iterator[Row]:
+    """How many of the requests that one GPU could hold are split, on nodes in any state."""
+    for keep_together, goal in (("none", None), ("preferred", 0.0)):
+        made = shared_gpus({f"GPU-{at}": 10 for at in range(8)}, "packed", keep_together)
+        random, could, split = Random(1), 0, 0
+        for _ in range(NODES):
+            free = [each for each in made.table.ids if random.random() < 0.4]
+            size = random.randint(2, 8)
+            if max(counts(free).values(), default=0) >= size:
+                could += 1
+                split += len(counts(prefer(AllocationRequest(free, size), made).ids)) > 1
+        name = f"packed, keepTogether: {keep_together}, requests split needlessly"
+        yield Row(name, 100 * split / could, "%", goal, f"{could:,} requests that one GPU could hold")
+
+
+# --- the Go programme
+
+
+def _ask(programme: Path, jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    lines = "\n".join(map(json.dumps, jobs))
+    done = subprocess.run([str(programme)], input=lines, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    started = time.perf_counter()
+    value = call()
+    return value, (time.perf_counter() - started) * 1e3
+
+
+if __name__ == "__main__":
+    rows = allocation_rows()
+    print_table(rows, "allocation")
+    sys.exit(0 if all(row.ok for row in rows) else 1)
