@@ -97,7 +97,6 @@ class SimulatedDiscovery:
             if self._loaded is not None and str(error) != str(self._problem):
                 self._on_problem(str(error))
             self._problem = error
-            self._version = ()
 
     def _load(self) -> None:
         """Read the file if it is not the one that was read last. Raises DiscoveryError."""

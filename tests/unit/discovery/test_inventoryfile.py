@@ -89,6 +89,19 @@ class TestOptionalKeys:
         assert got.link(*got.gpus) is None
         assert [gpu.link_group for gpu in got.gpus] == [0, 0]
 
+    def test_a_link_group_that_is_said_counts(self) -> None:
+        gpus = [{"index": n, "model": A100, "linkGroup": 5} for n in range(2)]
+        pci = [["X", "SYS"], ["SYS", "X"]]
+        got = load(yaml.safe_dump({"gpus": gpus, "links": [[0, 4], [4, 0]], "pci": pci}))
+        assert [gpu.link_group for gpu in got.gpus] == [5, 5]
+
+    def test_a_gpu_without_links_does_not_hang_on_the_switch(self) -> None:
+        gpus = [{"index": n, "model": A100} for n in range(3)]
+        links = [[0, 12, 0], [12, 0, 0], [0, 0, 0]]
+        pci = [["X" if i == j else "SYS" for j in range(3)] for i in range(3)]
+        got = load(yaml.safe_dump({"gpus": gpus, "links": links, "pci": pci, "nvlinkVia": "switch"}))
+        assert [gpu.link_group for gpu in got.gpus] == [0, 0, None]
+
     def test_a_node_may_have_no_gpu(self) -> None:
         assert load("gpus: []").gpus == ()
 
@@ -114,11 +127,11 @@ class TestMig:
         assert len({d.uuid for d in gpu.mig_devices}) == 3
 
     def test_compute_instances_share_the_gpu_instance_at_their_start(self) -> None:
-        gpu = load(with_mig("1c.3g.40gb@4", "1c.3g.40gb@0", "2c.3g.40gb@4")).gpus[0]
+        gpu = load(with_mig("1c.3g.40gb@4", "2c.3g.40gb@0", "1c.3g.40gb@4")).gpus[0]
         assert [(d.gi, d.ci, d.compute_slices, d.gpu_slices) for d in gpu.mig_devices] == [
             (1, 0, 1, 3),
-            (2, 0, 1, 3),
-            (1, 1, 2, 3),
+            (2, 0, 2, 3),
+            (1, 1, 1, 3),
         ]
         assert len({d.uuid for d in gpu.mig_devices}) == 3
 

@@ -94,6 +94,9 @@ class TestTheFile:
         write(gpus="gpus: []")
         assert (await discovery.inventory()).gpus == ()
         assert len(told) == 2
+        path.unlink()
+        await discovery.inventory()
+        assert len(told) == 3
 
     @pytest.mark.fault("F17")
     async def test_gpus_may_change(self, simulated: SimulatedDiscovery, write: Write) -> None:
