@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tests.bench.bench_cluster import BenchCluster, say
 from tests.bench.cold import cold_rows
+from tests.bench.deviceplugin import plugin_rows
 from tests.bench.events import event_rows
 from tests.bench.many import many_rows
 from tests.bench.plan import plan_rows
@@ -36,6 +37,7 @@ async def run(scale: Scale, rows: list[Row]) -> None:
     try:
         cluster = await BenchCluster.start(local)
         try:
+            rows += await plugin_rows(cluster)
             say(f"creating {scale.nodes:,} nodes")
             await cluster.grow_nodes(scale.nodes, scale.policies)
             rows += await cold_rows(cluster, scale.policies)

@@ -112,6 +112,21 @@ class Process:
         """CPU seconds used so far."""
         return cpu_seconds(Path(f"/proc/{self._process.pid}/stat").read_text())
 
+    @property
+    def cpu_of_all(self) -> float:
+        """CPU seconds of the process and its children so far."""
+        return sum(cpu_seconds((Path("/proc") / pid / "stat").read_text()) for pid in self._family())
+
+    @property
+    def anonymous_mib(self) -> float:
+        """Anonymous memory of the process and its children, in MiB: what no other process can share."""
+        statuses = ((Path("/proc") / pid / "status").read_text() for pid in self._family())
+        return sum(memory_mb(status, "RssAnon") for status in statuses) * 1e6 / (1 << 20)
+
+    def _family(self) -> list[str]:
+        own = str(self._process.pid)
+        return [own, *Path(f"/proc/{own}/task/{own}/children").read_text().split()]
+
     def _cpu_or_zero(self) -> float:
         try:
             return self.cpu

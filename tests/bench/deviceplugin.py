@@ -1,0 +1,191 @@
+"""The in-node plugin beside a bare 40-line one, both against the kubelet double on this machine (decision 33)."""
+
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.bench.bench_cluster import BenchCluster, say
+from tests.bench.processes import Process
+from tests.bench.rows import Row
+from tests.support.fakenvml import FakeDriver
+from tests.support.kubeletdouble import KubeletDouble
+
+from gpusharing.api import names
+from gpusharing.kube import paths
+
+GPU = names.GPU_RESOURCE
+RESTARTS, STARTS, EDITS = 10, 5, 10
+QUIET_SECONDS = 30.0
+
+
+async def plugin_rows(cluster: BenchCluster) -> list[Row]:
+    """Every figure of the in-node plugin."""
+    with tempfile.TemporaryDirectory(prefix="gsb") as folder:
+        bench = PluginBench(Path(folder))
+        say("in-node plugin: memory, and CPU at rest")
+        rows = await bench.at_rest()
+        say("in-node plugin: starts and restarts of the kubelet")
+        rows += await bench.starts()
+        rows += await bench.restarts()
+        say("in-node plugin: edits")
+        rows += [await bench.edits(cluster)]
+        say("in-node plugin: 16 × 128 shares, 60,000 devices")
+        return rows + await bench.many()
+
+
+def inventory(gpus: int) -> str:
+    """An inventory of so many GPUs, as YAML."""
+    lines = [f"- {{index: {n}, model: NVIDIA L40S, memoryMiB: 46068, numaNode: {n % 2}}}" for n in range(gpus)]
+    return "\n".join(["name: bench", "gpus:", *lines, ""])
+
+
+def config(replicas: int) -> str:
+    """A config that shares every GPU so often."""
+    return f"version: v1\nsharing: {{timeSlicing: {{resources: [{{name: {GPU}, replicas: {replicas}}}]}}}}\n"
+
+
+class PluginBench:
+    """Runs plugins in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._kubelet = folder / "dp"
+        self._kubelet.mkdir()
+        self._config = folder / "config.yaml"
+        self._inventory = folder / "inventory.yaml"
+        self._states = 0
+
+    def _write(self, gpus: int, replicas: int) -> None:
+        self._inventory.write_text(inventory(gpus))
+        self._config.write_text(config(replicas))
+
+    @asynccontextmanager
+    async def _ours(self, *flags: str, file: bool = True) -> AsyncIterator[Process]:
+        """Run our plugin without a former state; `flags` win over what a simulated node gets."""
+        self._states += 1
+        given = {
+            "kubelet-socket": str(self._kubelet / "kubelet.sock"),
+            "pod-resources-socket": str(self._folder / "pod-resources" / "kubelet.sock"),
+            "state-dir": str(self._folder / f"state-{self._states}"),
+            "http-address": "127.0.0.1:0",
+            "discovery": "simulated",
+            "inventory": str(self._inventory),
+            "report": "false",
+        }
+        given |= {"config-file": str(self._config)} if file else {}
+        given |= dict(flag.split("=", 1) for flag in flags)
+        arguments = [f"--{name}={value}" for name, value in given.items() if value]
+        process = await Process.start("gpusharing", "device-plugin", *arguments)
+        try:
+            yield process
+        finally:
+            await process.stop()
+
+    @asynccontextmanager
+    async def _bare(self, count: int) -> AsyncIterator[Process]:
+        process = await Process.start("tests.support.bareplugin", str(self._kubelet), GPU, str(count))
+        try:
+            yield process
+        finally:
+            await process.stop()
+
+    async def at_rest(self) -> list[Row]:
+        """8 GPUs with 10 shares, by NVML."""
+        self._write(8, 10)
+        driver = FakeDriver(self._folder, inventory(8))
+        flags = ("discovery=", "inventory=", f"container-driver-root={driver.root}")
+        async with KubeletDouble(self._kubelet) as kubelet, self._ours(*flags) as process:
+            await kubelet.until(lambda: kubelet.count().get(GPU) == (80, 80), "the list", guard=60)
+            await asyncio.sleep(QUIET_SECONDS / 3)
+            before, began = process.cpu_of_all, time.monotonic()
+            await asyncio.sleep(QUIET_SECONDS)
+            cpu = (process.cpu_of_all - before) / (time.monotonic() - began) * 1000
+            memory = process.anonymous_mib
+        async with KubeletDouble(self._kubelet) as kubelet, self._bare(80) as bare:
+            await kubelet.until(lambda: kubelet.count().get(GPU) == (80, 80), "the list", guard=60)
+            least = bare.anonymous_mib
+        return [
+            Row("plugin with its NVML worker, anonymous memory, 8 GPUs × 10", memory, "MiB", 70.0, f"bare {least:.0f}"),
+            Row("plugin with its NVML worker, CPU at rest", cpu, "mCPU", 10.0),
+        ]
+
+    async def starts(self) -> list[Row]:
+        """From the start of the process to the list that the kubelet has counted."""
+        self._write(8, 10)
+        ours, bare = list[float](), list[float]()
+        for _ in range(STARTS):
+            async with KubeletDouble(self._kubelet) as kubelet, self._ours() as process:
+                await kubelet.until(lambda: kubelet.count().get(GPU) == (80, 80), "the list", guard=60)
+                ours.append(time.monotonic() - process.started)
+            async with KubeletDouble(self._kubelet) as kubelet, self._bare(80) as process:
+                await kubelet.until(lambda: kubelet.count().get(GPU) == (80, 80), "the list", guard=60)
+                bare.append(time.monotonic() - process.started)
+        return _beside("start to first list", ours, bare, 4.0, 1.5)
+
+    async def restarts(self) -> list[Row]:
+        """From the kubelet's new socket to the list that it has counted."""
+        self._write(8, 10)
+        async with KubeletDouble(self._kubelet) as kubelet, self._ours():
+            ours = await self._restarted(kubelet)
+        async with KubeletDouble(self._kubelet) as kubelet, self._bare(80):
+            bare = await self._restarted(kubelet)
+        return _beside("kubelet's new socket to first list", ours, bare, 3.0, 0.3)
+
+    async def _restarted(self, kubelet: KubeletDouble) -> list[float]:
+        await kubelet.until(lambda: kubelet.count().get(GPU) == (80, 80), "the list", guard=60)
+        seconds = []
+        for _ in range(RESTARTS):
+            await kubelet.restart(down=0.3)
+            began = time.monotonic()
+            await kubelet.until(lambda: kubelet.count().get(GPU) == (80, 80), "the list again", guard=60)
+            seconds.append(time.monotonic() - began)
+        return seconds
+
+    async def edits(self, cluster: BenchCluster) -> Row:
+        """From the write of the node's label to the list at the kubelet, with the config in the record before it."""
+        self._write(8, 10)
+        node, seconds = "bench-plugin", list[float]()
+        data = {f"shares-{count}": config(count) for count in (4, 8)}
+        record = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "by-hand"}, "data": data}
+        await cluster.admin.create(paths.configmaps(names.NAMESPACE), record)
+        await cluster.admin.create(paths.NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
+        flags = (f"kubeconfig={cluster.local.kubeconfig}", f"node-name={node}", "change-spacing=0s")
+        flags += (f"config-map={names.NAMESPACE}/by-hand",)
+        async with KubeletDouble(self._kubelet) as kubelet, self._ours(*flags, file=False):
+            for number in range(EDITS):
+                count = (4, 8)[number % 2]
+                began = time.monotonic()
+                label = {"metadata": {"labels": {names.CONFIG_LABEL: f"shares-{count}"}}}
+                await cluster.admin.merge(f"{paths.NODES}/{node}", label)
+                await kubelet.until(lambda count=count: _healthy(kubelet) == 8 * count, "the edit", guard=60)
+                seconds.append(time.monotonic() - began)
+        await cluster.admin.delete(f"{paths.NODES}/{node}")
+        return Row(
+            "config edit to the list at the kubelet", statistics.median(seconds[1:]), "s", 1.0, samples=tuple(seconds)
+        )
+
+    async def many(self) -> list[Row]:
+        """Lists as long as they may be."""
+        rows = []
+        for gpus, replicas, what in ((16, 128, "16 × 128 shares"), (8, 7500, "60,000 devices")):
+            self._write(gpus, replicas)
+            async with KubeletDouble(self._kubelet) as kubelet, self._ours() as process:
+                await kubelet.until(lambda n=gpus * replicas: _healthy(kubelet) == n, "the list", guard=120)
+                rows.append(Row(f"start to first list, {what}", time.monotonic() - process.started, "s"))
+        return rows
+
+
+def _healthy(kubelet: KubeletDouble) -> int:
+    return kubelet.count().get(GPU, (0, 0))[1]
+
+
+def _beside(what: str, ours: list[float], bare: list[float], times: float, most: float) -> list[Row]:
+    median, least = statistics.median(ours), statistics.median(bare)
+    return [
+        Row(f"{what}, beside a bare plugin", median / least, "×", times, f"bare {least * 1000:.0f} ms"),
+        Row(what, median, "s", most, samples=tuple(ours)),
+    ]
