@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.support.cluster.access import write_kubeconfig
 from tests.support.cluster.api import CRDS, GPU_NODES, NODES, POLICIES, Api, ApiStatusError, Object, config_maps
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
 from tests.support.manifests import installed, overlay
+from tests.support.plugintokens import token_of_node, token_of_pod
 
 from gpusharing.api import names
 
@@ -103,7 +103,7 @@ def test_a_token_that_is_bound_to_no_pod_writes_nothing_not_even_of_a_node_that_
 
 
 def test_a_token_that_is_bound_to_the_node_itself_counts_as_one_of_a_pod_there(nodes: Nodes) -> None:
-    with Api(_token_of_a_node(nodes.fleet, names.NAMESPACE, names.PLUGIN, "gpu-b")) as plugin:
+    with Api(token_of_node(nodes.fleet, "gpu-b")) as plugin:
         _make(plugin, "gpu-b")
         assert OWN_NODE_ONLY in _refusal(lambda: _make(plugin, "gpu-a"))
 
@@ -255,7 +255,7 @@ def test_a_renamed_install_is_fenced_by_the_account_as_it_is_rendered(fleet: Fle
     fleet.nodes("gpu-a", "gpu-b")
     account = f"my-{names.PLUGIN}"
     with installed(fleet.cluster, overlay(tmp_path, namespace="gpu-tools", namePrefix="my-")):
-        with Api(_token_of_a_node(fleet, "gpu-tools", account, "gpu-a")) as renamed:
+        with Api(token_of_node(fleet, "gpu-a", account=account, namespace="gpu-tools")) as renamed:
             _is_fenced(renamed, "gpu-b")
             _make(renamed, "gpu-a")
             _say(renamed, "gpu-a")
@@ -452,24 +452,7 @@ def _token_of_a_pod(fleet: Fleet, account: str, node: str) -> Path:
     spec = {"serviceAccountName": account, "nodeName": node, "containers": [CONTAINER]}
     if name not in [item["metadata"]["name"] for item in fleet.api.list(PODS)]:
         fleet.api.create(PODS, {"metadata": {"name": name}, "spec": spec})
-    return _token(fleet, names.NAMESPACE, account, {"kind": "Pod", **_identity(fleet.api.get(PODS, name))})
-
-
-def _token_of_a_node(fleet: Fleet, namespace: str, account: str, node: str) -> Path:
-    """A kubeconfig with a token of that account that is bound to the node itself."""
-    return _token(fleet, namespace, account, {"kind": "Node", **_identity(fleet.api.get(NODES, node))})
-
-
-def _identity(obj: Object) -> Object:
-    return {"apiVersion": "v1", "name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
-
-
-def _token(fleet: Fleet, namespace: str, account: str, bound: Object) -> Path:
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-    request = fleet.api.raw("POST", path, {"spec": {"boundObjectRef": bound}})
-    target = fleet.cluster.folder / f"{account}-{bound['uid']}.kubeconfig"
-    user = {"token": request["status"]["token"]}
-    return write_kubeconfig(target, fleet.cluster.server, fleet.cluster.ca, user, namespace=namespace)
+    return token_of_pod(fleet, fleet.api.get(PODS, name), account)
 
 
 @contextmanager
