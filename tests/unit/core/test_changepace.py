@@ -48,6 +48,11 @@ def test_changes_within_a_moment_are_one_and_do_not_put_it_off() -> None:
     assert run([(1.0, "b"), (1.1, "c"), (1.19, "d")], QUIET)[1] == [(1.0 + COALESCE, "d")]
 
 
+def test_a_change_long_after_another_is_no_sooner_than_one_after_none() -> None:
+    _, taken = run([(0.0, "b"), (100.0, "c"), (100.1, "d")], QUIET)
+    assert taken == [(COALESCE, "b"), (100.0 + COALESCE, "d")]
+
+
 def test_a_further_change_waits_and_the_last_one_wins() -> None:
     _, taken = run([(0.0, "b"), (1.0, "c"), (20.0, "d")], QUIET)
     assert taken == [(COALESCE, "b"), (COALESCE + SPACING, "d")]

@@ -96,6 +96,7 @@ def test_what_is_restored_is_taken_up_without_a_change() -> None:
     config = accepted(SHARED)
     restored, lists = again(config, listed(config))
     assert restored is not None
+    assert all(entry.config is restored.served for ids in lists.lists.values() for entry in ids.values())
     wanted = resources_of(restored.served, INVENTORY)
     options: dict[str, Any] = {"sick": {}, "held": {}, "calls_open": frozenset(), "now": 200.0}
     once = advance(lists, wanted, restored.served, **options)
