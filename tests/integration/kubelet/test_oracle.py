@@ -1,6 +1,7 @@
 """The double against the kubelet's own device manager: the same script, and both must say the same."""
 
 import asyncio
+import json
 import re
 import tempfile
 from collections.abc import Sequence
@@ -117,10 +118,19 @@ class Script:
             await plugin.stop()
 
     async def _restart(self) -> None:
+        # the device manager counts a list before it has written it down
+        await eventually(lambda: self._written() == set(self.double.manager.healthy), "the checkpoint is written")
         await self.oracle.kill()
         await self.double.restart()
         await self._stop()
         await self.oracle.start(active=[pod.name for pod in self.pods])
+
+    def _written(self) -> set[str]:
+        try:
+            content = json.loads((self.oracle.folder / "kubelet_internal_checkpoint").read_text())
+        except FileNotFoundError:
+            return set()
+        return set(content["Data"]["RegisteredDevices"])
 
     async def _admit(self, pod: Pod) -> None:
         theirs = await self.oracle.admit(pod)
