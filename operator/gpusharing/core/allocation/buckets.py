@@ -43,6 +43,8 @@ class Table:
     places: Mapping[str, int]
     # by GPU index
     gpus: tuple[Stretch, ...]
+    # NVML's indices of the GPUs; -1 = not in the inventory
+    indices: tuple[int, ...]
     # for each GPU the devices behind its ids: itself, or its MIG devices
     parts: tuple[tuple[Stretch, ...], ...]
     # whether any GPU has MIG devices
@@ -79,6 +81,7 @@ def table_of(devices: Iterable[Device], inventory: Inventory, links: Links | Non
         ids=ids,
         places={device_id: place for place, device_id in enumerate(ids)},
         gpus=tuple(stretches),
+        indices=tuple(gpus[each.uuid].index if each.uuid in gpus else -1 for each in stretches),
         parts=tuple(parts),
         mig=any(part.uuid != gpu.uuid for gpu, of_gpu in zip(stretches, parts, strict=True) for part in of_gpu),
         links=links or Links(),

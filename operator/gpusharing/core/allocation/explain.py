@@ -41,23 +41,24 @@ def _gpus(buckets: Buckets) -> Iterator[str]:
         load = f"{slices} slices and {ids} ids" if slices else f"{ids}"
         required = f", {buckets.required[at]} to be included" if buckets.required[at] else ""
         sick = ", has a sick id: last" if buckets.sick[at] else ""
-        yield f"GPU {at} ({gpu.uuid}): {buckets.free[at]} of {len(gpu.ids)} to choose from, load {load}{required}{sick}"
+        free = f"{buckets.free[at]} of {len(gpu.ids)} to choose from"
+        yield f"{_named(buckets, [at])} ({gpu.uuid}): {free}, load {load}{required}{sick}"
 
 
 def _narrowed(buckets: Buckets, rule: Rule) -> Iterator[str]:
     """Yield which GPUs were looked at, where keepTogether or topology left some out."""
     if buckets.need > 0 and (rule.keep_together != "none" or rule.linked):
-        yield f"only on {_named(gpus_to_use(buckets, rule))}"
+        yield f"only on {_named(buckets, gpus_to_use(buckets, rule))}"
 
 
 def _outcome(buckets: Buckets, choice: Choice) -> Iterator[str]:
     places = buckets.table.places
     chosen = Counter(buckets.table.gpu_of(places[each]) for each in choice.ids)
-    yield "chosen: " + ", ".join(f"{count} on GPU {gpu}" for gpu, count in sorted(chosen.items()))
+    yield "chosen: " + ", ".join(f"{count} on {_named(buckets, [gpu])}" for gpu, count in sorted(chosen.items()))
     for gpu in sorted(chosen):
         tied = [other for other in buckets.candidates() if other > gpu and _alike(buckets, gpu, other)]
         if tied and not set(tied) <= set(chosen):
-            yield f"GPU {gpu} and {_named(tied)} are alike: the lower index goes first"
+            yield f"{_named(buckets, [gpu])} and {_named(buckets, tied)} are alike: the lower index goes first"
             return
 
 
@@ -66,5 +67,6 @@ def _alike(buckets: Buckets, one: int, other: int) -> bool:
     return all(values[one] == values[other] for values in (buckets.sick, buckets.load, buckets.free, buckets.required))
 
 
-def _named(gpus: list[int]) -> str:
-    return "GPU " + ", ".join(map(str, gpus))
+def _named(buckets: Buckets, gpus: list[int]) -> str:
+    indices = [buckets.table.indices[gpu] for gpu in gpus]
+    return "GPU " + ", ".join("?" if index < 0 else str(index) for index in indices)

@@ -11,11 +11,12 @@ from math import comb
 
 from gpusharing.core.allocation.buckets import Buckets
 
-# All sets of up to 16 GPUs (12,870 of eight); where links count, of up to five of 16.
-SETS_MAX, LINKED_SETS_MAX = 13_000, 5_000
+# All sets of up to 16 GPUs (12,870 of eight); where links count, which takes longer to see, of up to four of 16.
+SETS_MAX, LINKED_SETS_MAX = 13_000, 2_000
 
 GpuSet = tuple[int, ...]
-Key = tuple[int, ...]
+# What a set is compared by, the most important first; less is better.
+Criteria = tuple[Callable[[GpuSet], int], ...]
 
 
 def fewest_gpus(buckets: Buckets, load_sign: int, *, linked: bool) -> list[int]:
@@ -46,20 +47,15 @@ def most_linked(buckets: Buckets) -> list[int]:
     """
     candidates = buckets.candidates()
     count = min(buckets.need, len(candidates))
-    touched = _touched(buckets)
-    links = buckets.table.links
-
-    def key(gpus: GpuSet) -> Key:
-        together = sorted({*touched, *gpus})
-        sick = sum(buckets.sick[gpu] for gpu in gpus)
-        again = sum(buckets.required[gpu] > 0 for gpu in gpus)
-        load = sum(buckets.load[gpu] for gpu in gpus)
-        return sick, again, links.unlinked(together), -links.score(together), load
-
-    if comb(len(candidates), count) <= LINKED_SETS_MAX:
-        best: GpuSet = min(combinations(candidates, count), key=key)
-        return list(best)
-    return _grown(candidates, count, key, [0] * len(buckets.free), 0)
+    touched, links = _touched(buckets), buckets.table.links
+    criteria: Criteria = (
+        lambda gpus: sum(buckets.sick[gpu] for gpu in gpus),
+        lambda gpus: sum(buckets.required[gpu] > 0 for gpu in gpus),
+        lambda gpus: links.unlinked(sorted({*touched, *gpus})),
+        lambda gpus: -links.score(sorted({*touched, *gpus})),
+        lambda gpus: sum(buckets.load[gpu] for gpu in gpus),
+    )
+    return list(_best_set(candidates, count, criteria, room=[0] * len(buckets.free), missing=0))
 
 
 def evenly(buckets: Buckets, gpus: Sequence[int], load_sign: int) -> list[str]:
@@ -92,7 +88,7 @@ def _fittest_set(buckets: Buckets, load_sign: int, gpus: Sequence[int], count: i
     """Return the set with room enough that is best by `(load, free for packed or -free for distributed, indices)`."""
     free, load = buckets.free, buckets.load
     if comb(len(gpus), count) > SETS_MAX:
-        return _grown(gpus, count, lambda some: (load_sign * sum(load[gpu] for gpu in some),), free, missing)
+        return _grown(gpus, count, (lambda some: load_sign * sum(load[gpu] for gpu in some),), free, missing)
     return min(
         (load_sign * sum_of_load, -load_sign * room, some)
         for room, sum_of_load, some in zip(
@@ -110,20 +106,30 @@ def _linked_set(
 ) -> Sequence[int]:
     """Return the set that is best by `(unlinked pairs, uneven, -pair score)`, then as `_fittest_set` says."""
     free, load, links, touched = buckets.free, buckets.load, buckets.table.links, _touched(buckets)
+    criteria: Criteria = (
+        lambda some: links.unlinked([*touched, *some]),
+        lambda some: _unevenness(buckets, touched, (*at_hand, *some)) if len(some) == count else 0,
+        lambda some: -links.score([*touched, *some]),
+        lambda some: load_sign * sum(load[gpu] for gpu in some),
+        lambda some: -load_sign * sum(free[gpu] for gpu in some),
+    )
+    return _best_set(gpus, count, criteria, room=free, missing=missing)
 
-    def key(some: GpuSet) -> Key:
-        together = sorted({*touched, *some})
-        return (
-            links.unlinked(together),
-            _unevenness(buckets, touched, (*at_hand, *some)) if len(some) == count else 0,
-            -links.score(together),
-            load_sign * sum(load[gpu] for gpu in some),
-            -load_sign * sum(free[gpu] for gpu in some),
-        )
 
+def _best_set(
+    gpus: Sequence[int], count: int, criteria: Criteria, *, room: Sequence[int], missing: int
+) -> Sequence[int]:
+    """Return the first of the best sets with room enough; of those that are alike so far the next criterion decides."""
     if comb(len(gpus), count) > LINKED_SETS_MAX:
-        return _grown(gpus, count, key, free, missing)
-    return min((some for some in combinations(gpus, count) if sum(free[gpu] for gpu in some) >= missing), key=key)
+        return _grown(gpus, count, criteria, room, missing)
+    sets = [some for some in combinations(gpus, count) if sum(room[gpu] for gpu in some) >= missing]
+    for criterion in criteria:
+        if len(sets) == 1:
+            break
+        values = list(map(criterion, sets))
+        best = min(values)
+        sets = [some for some, value in zip(sets, values, strict=True) if value == best]
+    return sets[0]
 
 
 def _even_parts(buckets: Buckets, gpus: Sequence[int]) -> dict[int, int]:
@@ -145,14 +151,15 @@ def _even_parts(buckets: Buckets, gpus: Sequence[int]) -> dict[int, int]:
 
 def _unevenness(buckets: Buckets, touched: Sequence[int], gpus: Sequence[int]) -> int:
     """Return the largest minus the smallest part of the request when it is split evenly over these GPUs."""
+    whole, over = divmod(buckets.need, len(gpus))
+    if not touched and all(buckets.free[gpu] > whole for gpu in gpus):
+        return min(over, 1)
     parts = _even_parts(buckets, gpus)
     sizes = [buckets.required[gpu] + parts.get(gpu, 0) for gpu in {*touched, *gpus}]
     return max(sizes) - min(sizes)
 
 
-def _grown(
-    gpus: Sequence[int], count: int, key: Callable[[GpuSet], Key], free: Sequence[int], missing: int
-) -> list[int]:
+def _grown(gpus: Sequence[int], count: int, criteria: Criteria, free: Sequence[int], missing: int) -> list[int]:
     """Return a set that is grown GPU by GPU: each time the one that is best now and leaves the rest possible."""
     grown: GpuSet = ()
     for left in range(count - 1, -1, -1):
@@ -162,5 +169,8 @@ def _grown(
         def possible(gpu: int, room: int = room, rest: Sequence[int] = rest, left: int = left) -> bool:
             return room + free[gpu] + sum(nlargest(left, (free[other] for other in rest if other != gpu))) >= missing
 
-        grown += (min((gpu for gpu in rest if possible(gpu)), key=lambda gpu: (*key((*grown, gpu)), gpu)),)
+        grown = min(
+            ((*grown, gpu) for gpu in rest if possible(gpu)),
+            key=lambda some: ([criterion(some) for criterion in criteria], some),
+        )
     return sorted(grown)

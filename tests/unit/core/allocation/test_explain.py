@@ -2,13 +2,14 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.allocation import linked, mig_gpus, shared_gpus, whole_gpus
+from tests.support.allocation import allocation, gpu, linked, mig_gpus, shared_gpus, shares, whole_gpus
 from tests.support.allocation_states import State, states
 from tests.unit.core.allocation.test_laws import ANY_SETTING
 
 from gpusharing.core.allocation.explain import explain
-from gpusharing.core.allocation.prefer import prefer
+from gpusharing.core.allocation.prefer import prefer, preferences
 from gpusharing.core.allocation.request import AllocationRequest, load
+from gpusharing.core.devices import Inventory
 
 
 def test_rule_gpus_outcome_and_tie_are_told() -> None:
@@ -46,6 +47,14 @@ def test_whole_gpus_say_what_the_set_and_all_others_are_worth() -> None:
     lines = explain(AllocationRequest(list("ABC"), 2), whole_gpus(linked("ABC", "B-C"), "ABC"))
     assert lines[0] == "aligned: the best connected GPUs that leave well connected GPUs behind"
     assert lines[-1] == "chosen: 1 on GPU 1, 1 on GPU 2"
+
+
+def test_gpus_are_called_by_nvmls_index() -> None:
+    inventory = Inventory(gpus=(gpu(0, "A"), gpu(5, "B")))
+    table = preferences(shares({"B": 2, "Z": 1}), inventory, allocation("packed"))
+    lines = explain(AllocationRequest(["B::0", "B::1"], 1), table)
+    assert [line.partition(" (")[0] for line in lines[1:3]] == ["GPU 5", "GPU ?"]
+    assert lines[-1] == "chosen: 1 on GPU 5"
 
 
 def test_a_refusal_is_told() -> None:
