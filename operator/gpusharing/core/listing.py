@@ -25,9 +25,9 @@ from gpusharing.core.resources import Device, Resource
 from gpusharing.core.serving import ServedConfig
 
 State = Literal["served", "withheld", "retiring"]
-# How long an id is listed as Unhealthy before it may be left out (P13), and how long a choice that the kubelet made
-# before it saw that may take to become an `Allocate`.
-LINGER, SETTLE = 10.0, 1.0
+# How long an id is listed as Unhealthy before it may be left out: 10 s for the kubelet (P13), which may hear of either
+# change up to 0.2 s late. And how long a choice that it made before it heard may take to become an `Allocate`.
+LINGER, SETTLE = 10.5, 1.0
 
 
 @dataclass(frozen=True, slots=True)
