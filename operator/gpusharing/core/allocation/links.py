@@ -1,7 +1,8 @@
 """How well two GPUs are connected: NVIDIA's points for PCIe distance and NVLink, and what counts as linked."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
 
 from gpusharing.core.devices import Gpu, Inventory, Link
 
@@ -25,26 +26,29 @@ def is_linked(link: Link | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Every pair of a list of GPUs, by their places in the list; symmetric."""
+    """Every pair of a list of GPUs, by their places in the list, in either order; a GPU and itself count nothing."""
 
-    scores: tuple[tuple[int, ...], ...] = ()
-    linked: tuple[tuple[bool, ...], ...] = ()
+    scores: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    # 1 = NVLink does not join the two
+    unlinked_pairs: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
-    def score(self, gpus: Sequence[int]) -> int:
+    def score(self, gpus: Iterable[int]) -> int:
         """Return the sum over all pairs of the set."""
-        return sum(self.scores[one][other] for at, one in enumerate(gpus) for other in gpus[:at])
+        return sum(map(self.scores.__getitem__, combinations(gpus, 2)))
 
-    def unlinked(self, gpus: Sequence[int]) -> int:
+    def unlinked(self, gpus: Iterable[int]) -> int:
         """Return how many pairs of the set NVLink does not join."""
-        return sum(not self.linked[one][other] for at, one in enumerate(gpus) for other in gpus[:at])
+        return sum(map(self.unlinked_pairs.__getitem__, combinations(gpus, 2)))
 
 
 def links_of(gpus: Sequence[Gpu | None], inventory: Inventory) -> Links:
     """Return what connects these GPUs. None = a GPU that is not in the inventory: nothing is known of its links."""
-    links = [
-        [inventory.link(one, other) if one and other and one is not other else None for other in gpus] for one in gpus
-    ]
+    links = {
+        (at, to): inventory.link(one, other) if one and other and at != to else None
+        for at, one in enumerate(gpus)
+        for to, other in enumerate(gpus)
+    }
     return Links(
-        scores=tuple(tuple(map(pair_score, row)) for row in links),
-        linked=tuple(tuple(map(is_linked, row)) for row in links),
+        scores={pair: pair_score(link) for pair, link in links.items()},
+        unlinked_pairs={(at, to): int(at != to and not is_linked(link)) for (at, to), link in links.items()},
     )

@@ -151,12 +151,21 @@ def _even_parts(buckets: Buckets, gpus: Sequence[int]) -> dict[int, int]:
 
 def _unevenness(buckets: Buckets, touched: Sequence[int], gpus: Sequence[int]) -> int:
     """Return the largest minus the smallest part of the request when it is split evenly over these GPUs."""
-    whole, over = divmod(buckets.need, len(gpus))
-    if not touched and all(buckets.free[gpu] > whole for gpu in gpus):
-        return min(over, 1)
+    if not touched:
+        return _unevenness_of(buckets.need, sorted(buckets.free[gpu] for gpu in gpus))
     parts = _even_parts(buckets, gpus)
     sizes = [buckets.required[gpu] + parts.get(gpu, 0) for gpu in {*touched, *gpus}]
     return max(sizes) - min(sizes)
+
+
+def _unevenness_of(need: int, rooms: Sequence[int]) -> int:
+    """Return the same for GPUs that have nothing of the request yet, from the smallest room to the largest."""
+    for at, room in enumerate(rooms):
+        left = len(rooms) - at
+        if room * left >= need:
+            return -(-need // left) - min(rooms[0], need // left)
+        need -= room
+    return 0
 
 
 def _grown(gpus: Sequence[int], count: int, criteria: Criteria, free: Sequence[int], missing: int) -> list[int]:

@@ -47,5 +47,4 @@ def test_a_set_is_the_sum_of_its_pairs_whatever_the_order() -> None:
 
 def test_a_gpu_that_is_not_in_the_inventory_has_no_links() -> None:
     links = links_of([gpu(0, "A"), None], Inventory())
-    assert links.scores == ((0, 0), (0, 0))
-    assert links.linked == ((False, False), (False, False))
+    assert (links.score((0, 1)), links.unlinked((0, 1))) == (0, 1)

@@ -34,8 +34,8 @@ def best_set(gpus: Sequence[int], required: Sequence[int], size: int, links: Lin
     if size == 1:
         return tuple(required or gpus[:1])
     inside = [gpus.index(gpu) for gpu in required]
-    scores = tuple(tuple(links.scores[one][other] for other in gpus) for one in gpus)
+    scores = [[links.scores[one, other] for other in gpus] for one in gpus]
     find = partition.best if len(gpus) <= EXACT_UP_TO else partition.search
     sets = find(scores, inside, size)
-    usable = sorted(one for one in sets if len(one) == size and set(inside) <= set(one))
-    return tuple(gpus[place] for place in max(usable, key=Links(scores=scores).score))
+    usable = [[gpus[place] for place in one] for one in sets if len(one) == size and set(inside) <= set(one)]
+    return tuple(max(sorted(usable), key=links.score))
