@@ -1,6 +1,8 @@
 """The answers to the kubelet's calls; what no kubelet sends is answered too."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import grpc
@@ -232,3 +234,12 @@ async def test_streams_that_are_ended_send_nothing_more() -> None:
     view.show(devices(2))
     await edge.end(grace=2)
     assert [message async for message in lists] == []
+
+
+@pytest.mark.obligation("P10")
+def test_on_the_way_from_a_kubelet_to_its_list_there_is_no_library_for_the_api_server_or_nvml() -> None:
+    loaded = "import sys, gpusharing.deviceplugin.registration, gpusharing.deviceplugin.pod_resources"
+    look = f"{loaded}; print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    for name in ("kubernetes", "pynvml", "aiohttp", "gpusharing.kube", "gpusharing.discovery"):
+        assert f"'{name}" not in done.stdout, name
