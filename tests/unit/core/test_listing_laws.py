@@ -6,10 +6,13 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support.hardware import gpu_uuid, make_config, make_hardware
 
+from gpusharing.api.node import ResourceReport
+from gpusharing.core.advertise import predicted
 from gpusharing.core.devices import base_of, replica_of
+from gpusharing.core.inventoryreport import gpu_report
 from gpusharing.core.listing import Listing, advance, check_fit, lost, next_deadline, rows, standing
 from gpusharing.core.resources import resources_of
 
@@ -226,6 +229,25 @@ class Kubelet(RuleBasedStateMachine):
             sick = sum(entry.state == "served" and bool(entry.sick) for entry in entries)
             assert row.devices == row.healthy + row.withheld + row.retiring + sick
             assert row.predicted == row.healthy
+
+    @precondition(lambda self: hasattr(self, "config"))
+    @invariant()
+    def the_controller_predicts_what_the_plugin_does(self) -> None:
+        """Decision 28: from the inventory and the reported counts, as far as those cannot be known from it."""
+        reported = {
+            row.name: ResourceReport(
+                name=row.name,
+                devices=row.devices,
+                healthy=row.healthy,
+                withheld=row.withheld,
+                retiring=row.retiring,
+            )
+            for row in rows(self.listing)
+        }
+        gpus = [gpu_report(gpu, gpu.uuid not in self.sick) for gpu in HARDWARE[self.hardware].build().gpus]
+        predictions = predicted(CONFIGS[self.config].build().config, gpus, reported)
+        assert predictions == {row.name: row.predicted for row in rows(self.listing) if row.name in predictions}
+        assert not any(row.predicted for row in rows(self.listing) if row.name not in predictions)
 
     def teardown(self) -> None:
         """Quiet: pods end, PodResources answer, everything heals. Then the lists are what the config says."""
