@@ -1,11 +1,15 @@
 """The MPS daemons as processes, with stand-ins for NVIDIA's two programs."""
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.eventually import eventually
 from tests.support.hardware import gpu_uuid, make_hardware
 
 from gpusharing.api.pluginconfig import PluginConfig
@@ -18,6 +22,7 @@ from gpusharing.deviceplugin.mps import MpsSupervisor
 from gpusharing.deviceplugin.mpscontrol import MpsControl, MpsPrograms
 from gpusharing.discovery.base import DiscoveryError
 
+INVENTORIES = Path(__file__).resolve().parents[1] / "vectors" / "inventories"
 GPU, RENAMED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 
 # A daemon is a file `running` in its pipe folder; what it is told is logged beside it, with who its clients are.
@@ -260,3 +265,44 @@ async def test_markers_of_a_former_process_are_removed_and_nothing_else(node: No
     assert not node.ready(mps(4))
     assert sorted(os.listdir(node.folder / GPU)) == ["log", "pipe"]
     MpsControl(MpsPrograms(), node.folder / "none").remove_markers()
+
+
+PROCESS = """\
+import asyncio, sys
+from pathlib import Path
+from gpusharing.deviceplugin.mps import run
+from gpusharing.deviceplugin.mpscontrol import MpsControl, MpsPrograms
+from gpusharing.deviceplugin.settings import read_settings
+
+folder, *arguments = sys.argv[1:]
+settings = read_settings(arguments, {})
+programs = MpsPrograms(settings.mps_control_binary, str(Path(settings.mps_control_binary).with_name("nvidia-smi")))
+asyncio.run(run(settings, MpsControl(programs, Path(folder))))
+"""
+
+
+def test_as_a_process_it_follows_its_config_file_and_ends_with_its_daemons(node: Node, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(mps(4).to_yaml())
+    arguments = [
+        f"--config-file={config}",
+        "--config-poll=0.1s",
+        "--discovery=simulated",
+        f"--inventory={INVENTORIES / 'a100-sxm-4-one-socket.yaml'}",
+        f"--mps-control-binary={tmp_path / 'control'}",
+    ]
+
+    def is_ready(replicas: int) -> None:
+        assert node.ready(mps(replicas))
+
+    with subprocess.Popen([sys.executable, "-c", PROCESS, node.folder, *arguments]) as process:
+        try:
+            eventually(lambda: is_ready(4), what="the daemon's marker")
+            config.write_text(mps(8).to_yaml())
+            eventually(lambda: is_ready(8), what="the marker of the changed config")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    assert not node.runs()
+    assert not node.ready(mps(8))

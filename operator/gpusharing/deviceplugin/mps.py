@@ -36,12 +36,12 @@ def main(arguments: Sequence[str]) -> int:
     settings = read_settings(arguments)
     refuse_platform()
     configure_logs(settings.log_format, settings.log_level)
-    return asyncio.run(run(settings))
+    asyncio.run(run(settings, MpsControl(MpsPrograms(control=settings.mps_control_binary))))
+    return 0
 
 
-async def run(settings: Settings) -> int:
-    """Run until a signal; then end the daemons, which ends their clients. Returns 0."""
-    control = MpsControl(MpsPrograms(control=settings.mps_control_binary))
+async def run(settings: Settings, control: MpsControl) -> None:
+    """Run until a signal; then end the daemons, which ends their clients."""
     control.remove_markers()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -57,7 +57,6 @@ async def run(settings: Settings) -> int:
             for task in running:
                 task.cancel()
         await control.stop()
-    return 0
 
 
 class MpsSupervisor:
