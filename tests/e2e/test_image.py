@@ -33,8 +33,8 @@ def in_pods(gpu_node: GpuNode, tmp_path: Path) -> Iterator[GpuNode]:
 
 
 def test_a_policy_reaches_a_container_with_the_product_in_pods(in_pods: GpuNode) -> None:
-    in_pods.offers(GPUS)
-    in_pods.policy("shared", replicas=4)
+    in_pods.policy(replicas=4)
+    in_pods.offers(4 * GPUS)
     pod = in_pods.pod("a", 3)
     uuids = {share.partition("::")[0] for share in in_pods.ids("a")}
     assert set(pod.env()["NVIDIA_VISIBLE_DEVICES"].split(",")) == uuids

@@ -3,7 +3,7 @@
 import pytest
 from tests.support.cluster.api import config_maps
 from tests.support.cluster.node import GPU
-from tests.support.gpunode import GPUS, GpuNode, inventory
+from tests.support.gpunode import GPUS, POLICY, GpuNode, inventory
 
 from gpusharing.api import names
 from gpusharing.core.records import record_name
@@ -12,8 +12,8 @@ SIX = tuple(f"share-{number}" for number in range(6))
 
 
 def test_a_policy_reaches_the_container_and_is_applied(gpu_node: GpuNode) -> None:
-    gpu_node.policy("shared", replicas=4)
-    assert gpu_node.count() == 4 * GPUS
+    gpu_node.policy(replicas=4)
+    gpu_node.offers(4 * GPUS)
 
     pod = gpu_node.pod("a")
 
@@ -28,20 +28,20 @@ def test_a_policy_reaches_the_container_and_is_applied(gpu_node: GpuNode) -> Non
         row = gpu_node.row()
         assert (row["devices"], row["advertised"], row["predicted"], row["inUse"]) == (16, 16, 16, 1), row
         config = gpu_node.report()["config"]
-        assert config["desired"] == config["served"] == gpu_node.fleet.config("shared"), config
+        assert config["desired"] == config["served"] == gpu_node.fleet.config(POLICY), config
 
     gpu_node.eventually(reported, "the node reports what the kubelet confirms")
 
 
 def test_packed_fills_one_gpu_after_the_other(gpu_node: GpuNode) -> None:
-    gpu_node.policy("shared", allocation={"policy": "packed"})
+    gpu_node.policy(allocation={"policy": "packed"})
     gpu_node.run(*SIX)
     parents = gpu_node.parents(*SIX)
     assert sorted(parents.count(gpu) for gpu in set(parents)) == [2, 4]
 
 
 def test_distributed_takes_the_emptiest_gpu(gpu_node: GpuNode) -> None:
-    gpu_node.policy("shared", allocation={"policy": "distributed"})
+    gpu_node.policy(allocation={"policy": "distributed"})
     gpu_node.run(*SIX)
     parents = gpu_node.parents(*SIX)
     assert sorted(parents.count(gpu) for gpu in set(parents)) == [1, 1, 2, 2]
@@ -51,7 +51,7 @@ def test_mig_devices_are_packed_on_one_parent(gpu_node: GpuNode) -> None:
     sliced = {index: [("1g.5gb", start) for start in range(4)] for index in (0, 1)}
     gpu_node.restart_plugin(inventory(mig=sliced))
     resource = "nvidia.com/mig-1g.5gb"
-    gpu_node.policy("mixed", replicas=0, migStrategy="mixed", allocation={"policy": "packed"})
+    gpu_node.policy(replicas=0, migStrategy="mixed", allocation={"policy": "packed"})
     gpu_node.offers(8, resource)
 
     pods = [gpu_node.create(f"slice-{number}", {resource: 1}) for number in range(3)]
@@ -68,13 +68,11 @@ def test_mig_devices_are_packed_on_one_parent(gpu_node: GpuNode) -> None:
 
 
 def test_more_replicas_come_while_pods_run(gpu_node: GpuNode) -> None:
-    gpu_node.policy("shared", replicas=4)
+    gpu_node.policy(replicas=4)
     running = gpu_node.run("a", "b")
     held = {pod.name: gpu_node.ids(pod.name) for pod in running}
 
-    sharing = {"strategy": "time-slicing", "resources": [{"name": GPU, "replicas": 8}]}
-    gpu_node.fleet.edit("shared", sharing=sharing)
-    gpu_node.applied("shared")
+    gpu_node.policy(replicas=8)
 
     gpu_node.offers(8 * GPUS)
     assert {pod.name: gpu_node.ids(pod.name) for pod in running} == held
@@ -84,7 +82,7 @@ def test_more_replicas_come_while_pods_run(gpu_node: GpuNode) -> None:
 
 @pytest.mark.fault("F18")
 def test_a_bad_edit_leaves_the_node_as_it_was_and_is_reported(gpu_node: GpuNode) -> None:
-    gpu_node.policy("shared", replicas=4)
+    gpu_node.policy(replicas=4)
     pod = gpu_node.pod("a")
     good = gpu_node.fleet.label(gpu_node.name)
 
@@ -104,8 +102,8 @@ def test_a_bad_edit_leaves_the_node_as_it_was_and_is_reported(gpu_node: GpuNode)
 
 
 def test_deleting_the_policy_restores_plain_gpus(gpu_node: GpuNode) -> None:
-    gpu_node.policy("shared", replicas=4)
-    gpu_node.fleet.drop("shared")
+    gpu_node.policy(replicas=4)
+    gpu_node.fleet.drop(POLICY)
     gpu_node.offers(GPUS)
     pod = gpu_node.pod("whole")
     assert gpu_node.ids("whole") == [pod.env()["NVIDIA_VISIBLE_DEVICES"]]
@@ -114,7 +112,7 @@ def test_deleting_the_policy_restores_plain_gpus(gpu_node: GpuNode) -> None:
 @pytest.mark.fault("F28")
 @pytest.mark.fault("X07")
 def test_a_pod_that_asks_for_all_gpus_by_environment_opens_only_what_it_was_granted(gpu_node: GpuNode) -> None:
-    gpu_node.policy("shared", replicas=4)
+    gpu_node.policy(replicas=4)
     numbers = [f"{gpu_node.plugin.major}:{minor}" for minor in range(GPUS)]
     pod = gpu_node.pod("cheat", env={"NVIDIA_VISIBLE_DEVICES": "all", "CHEAT": " ".join(numbers)})
 
@@ -126,7 +124,7 @@ def test_a_pod_that_asks_for_all_gpus_by_environment_opens_only_what_it_was_gran
 
 
 def test_what_an_init_container_used_is_used_again_by_its_pod(gpu_node: GpuNode) -> None:
-    gpu_node.policy("shared", replicas=4)
+    gpu_node.policy(replicas=4)
     pod = gpu_node.pod("a", gpus=2, init={GPU: 3})
     first = pod.env("init")["NVIDIA_VISIBLE_DEVICES"].split(",")
     assert set(pod.env()["NVIDIA_VISIBLE_DEVICES"].split(",")) <= set(first)

@@ -20,12 +20,13 @@ from tests.support.cluster.node import GPU, RealNode
 from tests.support.controller import Controller
 from tests.support.devicenodes import make_device_nodes
 from tests.support.eventually import eventually
-from tests.support.fleet import Fleet
+from tests.support.fleet import Fleet, policy_object
 from tests.support.install import install
 from tests.support.pods import Pod
 
 from gpusharing.api import names
 
+POLICY = "shared"
 GPUS = 4
 CAPABILITIES = 64
 MODEL = {"model": "NVIDIA A100-SXM4-40GB", "memoryMiB": 40960}
@@ -161,11 +162,17 @@ class GpuNode(RealNode):
         self.plugin.start()
         self.offers(GPUS)
 
-    def policy(self, name: str, replicas: int = 4, **spec: Any) -> None:
-        """Create a policy of time-slicing, and wait until it is Applied."""
+    def policy(self, replicas: int = 4, **spec: Any) -> None:
+        """Make the one policy of these tests say this (0 = no sharing), and wait until it is Applied.
+
+        It stays until another test says otherwise: the same again costs nothing.
+        """
         shared = {"strategy": "time-slicing", "resources": [{"name": GPU, "replicas": replicas}]} if replicas else None
-        self.fleet.policy(name, **{"sharing": shared, "plugin": PASSING, **spec})
-        self.applied(name)
+        body = policy_object(POLICY, **{"sharing": shared, "plugin": PASSING, **spec})
+        if not replicas:
+            del body["spec"]["sharing"]
+        self.api.apply(POLICIES, body, field_manager="e2e", force=True)
+        self.applied()
 
     def run(self, *pods: str) -> list[Pod]:
         """Create pods of one GPU, or share, each, one after the other, and wait until all run."""
@@ -186,18 +193,18 @@ class GpuNode(RealNode):
         finally:
             self.controller.send(signal.SIGCONT)
 
-    def applied(self, policy: str) -> None:
+    def applied(self) -> None:
         """Wait until the policy's present generation is in force on the node, as the policy and the node say."""
 
         def check() -> None:
             self.assert_alive()
-            obj = self.api.get(POLICIES, policy)
+            obj = self.api.get(POLICIES, POLICY)
             conditions = {entry["type"]: entry for entry in obj.get("status", {}).get("conditions", [])}
             found = conditions.get("Applied", {})
             assert found.get("observedGeneration") == obj["metadata"]["generation"], (obj.get("status"), self.report())
             assert found["status"] == "True", (found, self.report())
 
-        eventually(check, within=60, what=f"policy {policy} is Applied")
+        eventually(check, within=60, what=f"policy {POLICY} is Applied")
 
     def assert_alive(self) -> None:
         """Raise if the kubelet or the plugin ended although nobody asked them to."""
@@ -232,7 +239,7 @@ class GpuNode(RealNode):
         return sorted(self.ids(pod, resource)[0].partition("::")[0] for pod in pods)
 
     def repair(self) -> None:
-        """Bring back what a test took away, and take away what it brought: plain GPUs on a Ready node."""
+        """Bring back what a test took away, and take away its pods."""
         self.cluster.resume_api()
         self.cluster.start_api()
         if not self.kubelet.running:
@@ -245,5 +252,3 @@ class GpuNode(RealNode):
         if not self.controller.running:
             self.controller.start()
         self.delete_pods()
-        self.api.delete_collection(POLICIES)
-        self.offers(GPUS)
