@@ -1,7 +1,4 @@
-"""`gpusharing controller`, `gpusharing device-plugin` and the one-shot `gpusharing cleanup`.
-
-Each is imported only when it was chosen.
-"""
+"""The processes of the product, `gpusharing COMMAND`; each is imported only when it was chosen."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +10,7 @@ usage: gpusharing COMMAND [--help]
 
   controller      turns GpuSharingPolicies into per-node device-plugin configs
   device-plugin   serves a node's GPUs to its kubelet, and reports what is true
+  mps-daemon      keeps the MPS control daemons of a node in step with its config
   cleanup         releases everything; run it before you uninstall
   version         prints the version
 
@@ -54,6 +52,10 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
         from gpusharing.deviceplugin import app as device_plugin
 
         return device_plugin.main
+    if name == "mps-daemon":
+        from gpusharing.deviceplugin import mps
+
+        return mps.main
     if name == "cleanup":
         from gpusharing.controller import cleanup
 
