@@ -26,7 +26,8 @@ def explain(request: AllocationRequest, preferences: Preferences) -> list[str]:
         lines.append(f"left out, as the resource does not have them: {count} id{'s' if count > 1 else ''}")
     if choice.refusal:
         return [*lines, f"no preference: {SENTENCES[choice.refusal]}"]
-    return [*lines, *_narrowed(buckets, preferences.rule), *_outcome(buckets, choice)]
+    ties = _tie(buckets, choice) if preferences.rule.policy.FOR_USERS else ()
+    return [*lines, *_narrowed(buckets, preferences.rule), _outcome(buckets, choice), *ties]
 
 
 def _rule(rule: Rule) -> str:
@@ -51,15 +52,23 @@ def _narrowed(buckets: Buckets, rule: Rule) -> Iterator[str]:
         yield f"only on {_named(buckets, gpus_to_use(buckets, rule))}"
 
 
-def _outcome(buckets: Buckets, choice: Choice) -> Iterator[str]:
-    places = buckets.table.places
-    chosen = Counter(buckets.table.gpu_of(places[each]) for each in choice.ids)
-    yield "chosen: " + ", ".join(f"{count} on {_named(buckets, [gpu])}" for gpu, count in sorted(chosen.items()))
+def _outcome(buckets: Buckets, choice: Choice) -> str:
+    chosen = sorted(_chosen(buckets, choice).items())
+    return "chosen: " + ", ".join(f"{count} on {_named(buckets, [gpu])}" for gpu, count in chosen)
+
+
+def _tie(buckets: Buckets, choice: Choice) -> Iterator[str]:
+    """Yield where only the index decided between a chosen GPU and others (shares only: links decide for whole GPUs)."""
+    chosen = _chosen(buckets, choice)
     for gpu in sorted(chosen):
         tied = [other for other in buckets.candidates() if other > gpu and _alike(buckets, gpu, other)]
         if tied and not set(tied) <= set(chosen):
             yield f"{_named(buckets, [gpu])} and {_named(buckets, tied)} are alike: the lower index goes first"
             return
+
+
+def _chosen(buckets: Buckets, choice: Choice) -> Counter[int]:
+    return Counter(buckets.table.gpu_of(buckets.table.places[each]) for each in choice.ids)
 
 
 def _alike(buckets: Buckets, one: int, other: int) -> bool:
