@@ -90,6 +90,9 @@ class ClockKubelet:
 
         return stop
 
+    def listens(self, kubelet_socket: Path) -> bool:
+        return self.running
+
     async def register(self, kubelet_socket: Path, resource: str, endpoint: str, deadline: float) -> None:
         self.calls.append(Call(now(), resource, endpoint))
         if not self.running:

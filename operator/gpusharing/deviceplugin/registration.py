@@ -164,6 +164,8 @@ class ResourceServer:
 
     async def _attempt(self) -> _Over:
         await self._meet_kubelet()
+        if self._register and not self._transport.listens(self._watcher.folder.kubelet_socket):
+            return _Over(f"nobody listens on {str(self._watcher.folder.kubelet_socket)!r}: the kubelet is down")
         name = self._watcher.folder.new_name(self._view.name)
         servicer = ResourceServicer(self._view, self._feed, self.counts, self._times.answers, self._streams_changed)
         self._servicer = servicer
@@ -203,7 +205,8 @@ class ResourceServer:
         if not self._register:
             await self._until(lambda: False)
             return _Over("stopped", failed=False)
-        # a kubelet that starts just now has removed this socket, and would dial it for 10 s
+        # A kubelet that starts just now has removed this socket, and would dial it for 10 s; after that 1.34 does not
+        # notice any more when the stream of this resource ends. So nothing is bound while no kubelet listens.
         self._watcher.look()
         if why := self._lost(name):
             return _Over(why)

@@ -104,7 +104,7 @@ class PluginFolder:
         stale = tuple(
             name
             for name in sorted(self.names())
-            if _OURS.fullmatch(name) and self._is_socket(name) and _is_refused(self.path / name)
+            if _OURS.fullmatch(name) and self._is_socket(name) and is_refused(self.path / name)
         )
         for name in stale:
             self.remove(name)
@@ -117,7 +117,8 @@ class PluginFolder:
             return False
 
 
-def _is_refused(path: Path) -> bool:
+def is_refused(path: Path) -> bool:
+    """Whether nobody listens on the socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         # a listener whose queue is full must not hold us up: it answers EAGAIN, which is not a refusal
         probe.setblocking(False)

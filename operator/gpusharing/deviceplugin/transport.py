@@ -6,6 +6,7 @@ from typing import Protocol
 
 import grpc
 
+from gpusharing.deviceplugin.sockets import is_refused
 from gpusharing.deviceplugin.translate import register_request
 from gpusharing.deviceplugin.v1beta1.deviceplugin_v1beta1_pb2_grpc import (
     DevicePluginServicer,
@@ -30,6 +31,9 @@ class Transport(Protocol):
     async def serve(self, socket: Path, servicer: DevicePluginServicer) -> StopServer:
         """Serve on a new socket; return what stops it. Raises OSError or RuntimeError where it cannot be bound."""
 
+    def listens(self, kubelet_socket: Path) -> bool:
+        """Whether a kubelet listens there: its socket file outlives it."""
+
     async def register(self, kubelet_socket: Path, resource: str, endpoint: str, deadline: float) -> None:
         """Call `Register`. Raises RegisterFailed."""
 
@@ -44,6 +48,10 @@ class GrpcTransport:
         server.add_insecure_port(f"unix:{socket}")
         await server.start()
         return server.stop
+
+    def listens(self, kubelet_socket: Path) -> bool:
+        """Whether a kubelet listens there: its socket file outlives it."""
+        return not is_refused(kubelet_socket)
 
     async def register(self, kubelet_socket: Path, resource: str, endpoint: str, deadline: float) -> None:
         """Call `Register` on a connection of its own. Raises RegisterFailed."""

@@ -73,6 +73,7 @@ class Script:
         self.plugins = (OddPlugin(GPU), OddPlugin(GPU))
         self.running = False
         self.pods: list[Pod] = []
+        self.asked = 0
         self.shown: Sequence[Entry] = ()
 
     def _now(self) -> float:
@@ -85,7 +86,8 @@ class Script:
                 for plugin in self.plugins:
                     plugin.show(self.shown)
             case ("admit", str(which), _):
-                await self._admit(Pod(f"pod-{len(self.pods)}-{which}", *PODS[which]))
+                self.asked += 1  # a pod that failed and one that comes after it are two pods
+                await self._admit(Pod(f"pod-{self.asked}", *PODS[which]))
             case ("delete", int(index), _) if self.pods:
                 pod = self.pods.pop(index % len(self.pods))
                 await self.oracle.delete(pod.name)

@@ -121,6 +121,18 @@ async def test_a_kubelet_that_starts_between_bind_and_register_costs_no_ten_seco
         assert kubelet.calls[1].at < 0.3
 
 
+@pytest.mark.fault("F01")
+async def test_while_the_kubelet_is_down_nothing_is_bound_that_its_start_would_remove(kubelet: ClockKubelet) -> None:
+    async with plugin(kubelet, StubView()) as [server]:
+        await asyncio.sleep(10)
+        kubelet.die()
+        for _ in range(600):
+            await asyncio.sleep(0.1)
+            assert kubelet.served == {}
+        assert "nobody listens on" in server.status.problem
+        assert len(kubelet.calls) == 1
+
+
 @pytest.mark.obligation("P9")
 @pytest.mark.fault("F02")
 async def test_a_socket_that_was_removed_is_noticed_within_a_second_and_replaced_within_another(
