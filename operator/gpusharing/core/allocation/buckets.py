@@ -234,12 +234,15 @@ class Buckets:
 
 def share_by_share(buckets: Buckets, gpus: Iterable[int], key: Callable[[int, int, int], tuple[int, ...]]) -> list[str]:
     """Choose one id after another, each on the GPU whose `key(gpu, load, picked)` is then the smallest."""
-    ids = {gpu: buckets.emptiest_first(gpu) for gpu in gpus}
-    heap = [(key(gpu, buckets.load[gpu], 0), gpu, buckets.load[gpu], 0) for gpu in ids]
+    load, need = buckets.load, buckets.need
+    ids: dict[int, Iterator[tuple[str, int]]] = {}
+    heap = [(key(gpu, load[gpu], 0), gpu, load[gpu], 0) for gpu in gpus]
     heapify(heap)
     chosen: list[str] = []
-    while len(chosen) < buckets.need and heap:
+    while len(chosen) < need and heap:
         _, gpu, in_use, picked = heap[0]
+        if gpu not in ids:
+            ids[gpu] = buckets.emptiest_first(gpu)
         device_id, added = next(ids[gpu], ("", 0))
         if not device_id:
             heappop(heap)
