@@ -332,6 +332,13 @@ class TestHangs:
                     await asyncio.sleep(0.01)
 
     @pytest.mark.fault("F11")
+    async def test_slow_is_not_hung_as_long_as_it_gets_on(self, tmp_path: Path) -> None:
+        fake = FakeDriver(tmp_path, SWITCHED)
+        fake.tell(delay__nvmlDeviceGetHandleByIndex_v2="250")  # 8 GPUs: twice the deadline
+        async with nvml(fake, deadline=1.0) as discovery:
+            assert await soon(discovery.inventory) == fake.inventory
+
+    @pytest.mark.fault("F11")
     async def test_calls_that_wait_beside_the_one_that_hangs_end_with_it(self, tmp_path: Path) -> None:
         fake = FakeDriver(tmp_path, PAIRS + "faults: [{nvml: hang}]")
         async with nvml(fake, deadline=1.0) as discovery:

@@ -89,6 +89,9 @@ static int put(char *to, unsigned size, const char *value) {
 /* What a call is told to do instead: `fault.<function>`, or `fault.any` for all of them. */
 static int fault(const char *function, int gpu, long *calls) {
     look();
+    long delay = number(get("delay.%s", function), 0); /* milliseconds */
+    if (delay)
+        nanosleep(&(struct timespec){delay / 1000, delay % 1000 * 1000000}, NULL);
     const char *told = get("fault.%s", function);
     if (!told) {
         function = "any";
