@@ -34,7 +34,6 @@ async def test_from_start_to_a_pod_to_a_stop_that_leaves_nothing_behind(kubelet:
 @pytest.mark.obligation("P2")
 @pytest.mark.obligation("P3")
 @pytest.mark.fault("F01")
-@pytest.mark.fault("F26")
 async def test_a_hundred_restarts_in_a_row_leave_one_stream_and_no_stray_socket(
     kubelet: KubeletDouble, folder: Path
 ) -> None:
