@@ -138,6 +138,7 @@ def test_pods_start_and_restart_while_the_api_server_is_down(shared: GpuNode) ->
     shared.holds("a", ids)
     assert (pod.phase(), pod.restarts()) == ("Running", 0)
     shared.pod("b")
+    shared.revive_controller()
     shared.policy(replicas=2)
     shared.offers(2 * GPUS)
 

@@ -153,6 +153,8 @@ class GpuNode(RealNode):
         if self.installed:
             return
         install(self.cluster)
+        # here they run as processes; test_image.py runs them as pods, from an image that is there
+        self.cluster.kubectl("delete", "deployment,daemonset", "--all", "-n", names.NAMESPACE)
         self.fleet = Fleet(self.cluster, self.api)
         account = self.cluster.kubeconfig_for("gpu-sharing-operator", names.NAMESPACE)
         self.controller = Controller(account).__enter__()
@@ -183,6 +185,12 @@ class GpuNode(RealNode):
         self.plugin.kill()
         self.plugin.has(content)
         self.plugin.start()
+
+    def revive_controller(self) -> None:
+        """Start the controller again if it ended, as it does without its Lease; in a cluster the kubelet would."""
+        if not self.controller.running:
+            self.controller.start()
+            self.controller.wait_leading()
 
     @contextmanager
     def controller_paused(self) -> Iterator[None]:
@@ -249,6 +257,5 @@ class GpuNode(RealNode):
         self.plugin.has(inventory())
         if not self.plugin.running:
             self.plugin.start()
-        if not self.controller.running:
-            self.controller.start()
+        self.revive_controller()
         self.delete_pods()
