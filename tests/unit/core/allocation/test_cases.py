@@ -114,7 +114,7 @@ def test_what_is_no_file_of_requests_is_refused(text: str, says: str) -> None:
     ("case", "wrong", "says"),
     [
         (GREEDY, {"policy": "pack"}, "cases[0].policy: \"pack\" is not one of 'packed', 'distributed' or 'spread'"),
-        (GREEDY, {"sise": 1}, "cases[0].sise: unknown field"),
+        (GREEDY, {"replica": 1}, "cases[0].replica: unknown field"),
         (GREEDY, {"available": {"GPU-7": 1}}, "cases[0].available.GPU-7: is not a GPU of replicas"),
         (GREEDY, {"otherLoad": {"GPU-7": 1}}, "cases[0].otherLoad.GPU-7: is not a GPU of replicas"),
         (GREEDY, {"required": {"GPU-1": 2}}, "cases[0].required.GPU-1: 2 of which only 1 are available"),
