@@ -151,6 +151,14 @@ class TestMig:
         assert want in refusal(text)
 
 
+def test_the_example_of_the_docs_loads() -> None:
+    page = Path(__file__).parents[3] / "docs" / "reference" / "simulated-inventory.md"
+    example = page.read_text().split("```yaml\n")[1].split("```")[0]
+    got = load_inventory(example, node="a", name="test")
+    assert [len(gpu.mig_devices) for gpu in got.inventory.gpus] == [0, 2]
+    assert len(got.faults) == 3
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("text", "want"),
