@@ -14,6 +14,7 @@ from gpusharing.api import names
 from gpusharing.controller.settings import Settings
 from gpusharing.core.options import NVIDIA
 from gpusharing.core.serving import ServedConfig
+from gpusharing.deviceplugin.host import CDI_FOLDER
 from gpusharing.deviceplugin.settings import OURS, read_settings
 
 NAMESPACES = "/api/v1/namespaces"
@@ -171,7 +172,7 @@ def test_the_plugin_writes_on_the_host_only_where_it_must(daemonset: Object) -> 
     on_host = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
     [container] = pod["containers"]
     writable = {on_host[mount["name"]] for mount in container["volumeMounts"] if not mount.get("readOnly")}
-    assert writable == {"/var/lib/kubelet/device-plugins", "/var/lib/gpu-sharing"}
+    assert writable == {"/var/lib/kubelet/device-plugins", "/var/lib/gpu-sharing", str(CDI_FOLDER)}
     assert set(on_host.values()) - writable == {"/var/lib/kubelet/pod-resources"}
 
 

@@ -1,6 +1,6 @@
 """Each action of the core is one request that states everything we own, and nothing else."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,7 +12,14 @@ from gpusharing.api import names
 from gpusharing.core.errors import ApiError
 from gpusharing.core.plan import Action, ApplyRecord, DeleteRecord, ReleaseLabel, RestoreLabel, SetLabel
 from gpusharing.core.records import record_object
-from gpusharing.kube.apply import apply_action, apply_shared, apply_status
+from gpusharing.kube.apply import (
+    apply_action,
+    apply_gpu_node,
+    apply_gpu_node_status,
+    apply_node_condition,
+    apply_shared,
+    apply_status,
+)
 from gpusharing.kube.client import Client
 
 NAMESPACE = "gpu-sharing-system"
@@ -129,3 +136,49 @@ async def test_a_status_is_written_on_the_version_that_was_seen_for_the_uid_is_n
         "metadata": {"name": "pack", "resourceVersion": "17"},
         "status": {"observedGeneration": 3},
     }
+
+
+# --- of the in-node plugin
+
+GPU_NODE = "/apis/gpusharing.io/v1alpha1/gpunodes/gpu-a"
+OF_GPU_NODE = {"apiVersion": "gpusharing.io/v1alpha1", "kind": "GpuNode"}
+OWNER = {"apiVersion": "v1", "kind": "Node", "name": "gpu-a", "uid": "u-1"}
+SAID = {"type": "GpuSharingReady", "status": "True"}
+
+
+@pytest.mark.parametrize(
+    ("write", "path", "body"),
+    [
+        (
+            lambda client: apply_gpu_node(client, "gpu-a", "u-1"),
+            GPU_NODE,
+            {**OF_GPU_NODE, "metadata": {"name": "gpu-a", "ownerReferences": [OWNER]}},
+        ),
+        (
+            lambda client: apply_gpu_node_status(client, "gpu-a", {"inUse": 3}),
+            f"{GPU_NODE}/status",
+            {**OF_GPU_NODE, "metadata": {"name": "gpu-a"}, "status": {"inUse": 3}},
+        ),
+        (
+            lambda client: apply_node_condition(client, "gpu-a", "u-1", SAID),
+            "/api/v1/nodes/gpu-a/status",
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": "gpu-a", "uid": "u-1"},
+                "status": {"conditions": [SAID]},
+            },
+        ),
+    ],
+    ids=["gpu-node", "status", "node-condition"],
+)
+async def test_the_plugin_writes_under_its_own_name_and_says_only_what_is_its_own(
+    echo: Echo, client: Client, write: Callable[[Client], Awaitable[None]], path: str, body: dict[str, Any]
+) -> None:
+    await write(client)
+    [asked] = echo.asked
+    assert (asked.method, asked.path) == ("PATCH", path)
+    assert asked.query == {"fieldManager": "gpu-sharing-device-plugin", "force": "true"}
+    assert asked.headers["Content-Type"] == "application/apply-patch+yaml"
+    assert "as=PartialObjectMetadata;" in asked.headers["Accept"]
+    assert asked.body == body

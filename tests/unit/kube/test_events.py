@@ -65,6 +65,15 @@ async def test_a_new_event_is_one_that_kubectl_describe_shows() -> None:
     assert posts.dropped == []
 
 
+async def test_another_component_of_ours_posts_under_its_own_name() -> None:
+    posts = Posts()
+    client: Any = posts
+    await EventRecorder(client, component="gpu-sharing-device-plugin").post(contested())
+    [body] = posts.created
+    assert body["source"] == {"component": "gpu-sharing-device-plugin"}
+    assert body["reportingComponent"] == "gpu-sharing-device-plugin"
+
+
 async def test_an_event_of_a_policy_names_its_own_group() -> None:
     posts = Posts()
     await posts.recorder().post(events.assigned("pack", "uid-pack", "packed-4x-12345678", 3))
