@@ -24,6 +24,9 @@ from gpusharing.observability.logs import logger
 
 log = logger(__name__)
 
+# Seconds to wait at least: a timer may fire a little early.
+SHORTEST = 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class DecisionTimes:
@@ -113,10 +116,10 @@ class Decider:
         while True:
             self._wake.clear()
             await self.decide()
-            look = asyncio.get_running_loop().time() + self._times.look
-            due = self._pace.due()
+            now, due = asyncio.get_running_loop().time(), self._pace.due()
+            left = self._times.look if due is None else min(self._times.look, due - now)
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(look if due is None else min(look, due)):
+                async with asyncio.timeout(max(left, SHORTEST)):
                     await self._wake.wait()
 
     async def decide(self) -> None:

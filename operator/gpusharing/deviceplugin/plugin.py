@@ -4,8 +4,7 @@
     GPUs ──────────────┼─► advance the lists ─► servers, report, checkpoint
     pods ──────────────┘
 
-Whoever observes something calls `wake`. The lists wait for nothing: neither for the kubelet, NVML or the API server,
-nor for the host that a config is checked against.
+Whoever observes something calls `wake`. The lists wait for nothing: not for kubelet, NVML, API server, disk or host.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from gpusharing.core.options import Options
 from gpusharing.core.resources import Resource
 from gpusharing.core.serving import ServedConfig
 from gpusharing.deviceplugin.config_source import Desired
-from gpusharing.deviceplugin.decider import Decider, DecisionTimes
+from gpusharing.deviceplugin.decider import SHORTEST, Decider, DecisionTimes
 from gpusharing.deviceplugin.edges import Hardware, Host, Server
 from gpusharing.deviceplugin.registration import RegistrationStatus
 from gpusharing.deviceplugin.usage import Usage
@@ -176,10 +175,10 @@ class Plugin:
         before = self._signs()
         while True:
             now = asyncio.get_running_loop().time()
-            times = {"linger": self._times.linger, "settle": self._times.settle}
-            lists = next_deadline(self._listing, now, **times) if unsettled else None
+            lists = next_deadline(self._listing, now, linger=self._times.linger, settle=self._times.settle)
+            left = self._times.look if lists is None else min(self._times.look, lists - now)
             with suppress(TimeoutError):
-                async with asyncio.timeout_at(min(now + self._times.look, lists or float("inf"))):
+                async with asyncio.timeout(max(left, SHORTEST)):
                     await self._wake.wait()
                 return
             if unsettled or self._signs() != before:

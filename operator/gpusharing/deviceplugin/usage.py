@@ -7,7 +7,6 @@ look could have seen them.
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -91,14 +90,18 @@ class Usage:
         """Look until cancelled."""
         while True:
             await self.look()
-            loop = asyncio.get_running_loop()
-            soonest = loop.time() + self._times.least
-            self._due = loop.time() + self._times.every + self._times.jitter * self._jitter()
-            while (now := loop.time()) < (due := max(soonest, self._due)):
-                self._sooner.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(due - now):
-                        await self._sooner.wait()
+            now = asyncio.get_running_loop().time()
+            self._due = now + self._times.every + self._times.jitter * self._jitter()
+            await self._until_due(now + self._times.least)
+
+    async def _until_due(self, soonest: float) -> None:
+        while True:
+            self._sooner.clear()
+            try:
+                async with asyncio.timeout_at(max(soonest, self._due)):
+                    await self._sooner.wait()
+            except TimeoutError:
+                return
 
     async def look(self) -> None:
         """Ask the kubelet once, and tell if anything differs."""
