@@ -140,6 +140,8 @@ async def _watch(context: Context, stamps: WatchStamps, stop: asyncio.Event, hal
             registry=kopf_registry(context, stamps),
             settings=kopf_settings(context.settings),
             clusterwide=True,
+            # else Kopf looks up the user's name, and the image has none; its type has no public name
+            identity="gpu-sharing-operator",  # type: ignore[arg-type]
             stop_flag=ended,
             ready_flag=ready,
         )
