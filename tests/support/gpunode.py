@@ -153,7 +153,7 @@ class GpuNode(RealNode):
         if self.installed:
             return
         install(self.cluster)
-        # here they run as processes; test_image.py runs them as pods, from an image that is there
+        # here they run as processes; the tests of the image bring them back as pods
         self.cluster.kubectl("delete", "deployment,daemonset", "--all", "-n", names.NAMESPACE)
         self.fleet = Fleet(self.cluster, self.api)
         account = self.cluster.kubeconfig_for("gpu-sharing-operator", names.NAMESPACE)
