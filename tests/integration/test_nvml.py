@@ -356,20 +356,26 @@ class TestHangs:
             worker.stubborn = True
             return worker
 
-        async with nvml(fake, deadline=0.5, left_behind_max=2, worker=stubborn) as discovery:
-            for _ in range(5):
-                error = await refused(discovery.probe)
-                assert error.kind == "hung"
-            assert str(error) == "2 processes hang in the NVIDIA driver and cannot be ended. hint: reboot the node"
-            assert len(started) == discovery.left_behind == 2
+        try:
+            async with nvml(fake, deadline=0.5, left_behind_max=2, worker=stubborn) as discovery:
+                for _ in range(5):
+                    error = await refused(discovery.probe)
+                    assert error.kind == "hung"
+                assert str(error) == "2 processes hang in the NVIDIA driver and cannot be ended. hint: reboot the node"
+                assert len(started) == discovery.left_behind == 2
+                for worker in started:
+                    os.kill(worker.pid, signal.SIGKILL)
+                async with asyncio.timeout(60):
+                    while discovery.left_behind:
+                        await asyncio.sleep(0.01)
+                await refused(discovery.probe)
+                assert len(started) == 3  # they have died, so there may be one more
+        finally:
             for worker in started:
-                os.kill(worker.pid, signal.SIGKILL)
-            async with asyncio.timeout(60):
-                while discovery.left_behind:
-                    await asyncio.sleep(0.01)
-            await refused(discovery.probe)
-            assert len(started) == 3  # one died, so there may be one more
-            os.kill(started[-1].pid, signal.SIGKILL)
+                NvmlWorker.kill(worker)
+                async with asyncio.timeout(60):
+                    while worker.alive:
+                        await asyncio.sleep(0.01)
 
     async def test_a_worker_that_ends_is_replaced(self, tmp_path: Path) -> None:
         fake = FakeDriver(tmp_path, PAIRS)
