@@ -1,9 +1,8 @@
 """What the kubelet asks of an allocation, and what it is told: ids in, ids out."""
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NewType, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, NewType, Protocol
 
 if TYPE_CHECKING:
     from gpusharing.core.allocation.buckets import Buckets
@@ -30,9 +29,11 @@ def slices_and_ids(it: Load) -> tuple[int, int]:
 _NOTHING: Mapping[str, Load] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationRequest:
-    """One container's request for one resource, and what is known of the node at that moment."""
+class AllocationRequest(NamedTuple):
+    """One container's request for one resource, and what is known of the node at that moment.
+
+    A named tuple, as `Choice` is: made for every call, in a third of the time that a frozen dataclass takes.
+    """
 
     available: Sequence[str]
     size: int
@@ -42,11 +43,10 @@ class AllocationRequest:
     # those of the sick ones that a container still holds
     sick_and_held: Set[str] = frozenset()
     # GPU uuid → what all other resources use of it (`buckets.other_load`)
-    other_load: Mapping[str, Load] = field(default_factory=lambda: _NOTHING)
+    other_load: Mapping[str, Load] = _NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """The preferred ids: exactly as many as were asked for, the must-include ones first; or none, and why."""
 
     ids: tuple[str, ...] = ()
