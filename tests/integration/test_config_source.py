@@ -19,7 +19,8 @@ from tests.support.fleet import RECORDS, Fleet, sharing
 from gpusharing.api import names
 from gpusharing.core.configtext import read_rendered
 from gpusharing.core.records import Record, record_name, record_object
-from gpusharing.deviceplugin.config_source import ClusterSource, Desired
+from gpusharing.deviceplugin.cluster_source import ClusterSource
+from gpusharing.deviceplugin.config_source import Desired
 from gpusharing.kube.client import connect
 
 NODE, ONE, TWO = "gpu-a", "version: v1\n", "version: v1\nflags: {migStrategy: single}\n"

@@ -6,21 +6,21 @@ import signal
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpusharing.api.reasons import Reason
 from gpusharing.core.allocation.request import Choice
 from gpusharing.core.checkpoint import checkpoint_of, restore
+from gpusharing.core.errors import GpuSharingError
 from gpusharing.core.health import read_health_checks
 from gpusharing.core.nodeproblems import Observed, problems
 from gpusharing.core.serving import ServedConfig
 from gpusharing.deviceplugin import checkpoint
-from gpusharing.deviceplugin.config_source import ClusterSource, ConfigFileSource, ConfigSource
+from gpusharing.deviceplugin.config_source import ConfigFileSource
 from gpusharing.deviceplugin.decider import DecisionTimes
 from gpusharing.deviceplugin.hardware import Hardware
 from gpusharing.deviceplugin.host import LocalHost
 from gpusharing.deviceplugin.kubelet import KubeletWatcher
-from gpusharing.deviceplugin.node_report import NodeReporter
 from gpusharing.deviceplugin.plugin import Plugin, PluginTimes, State
 from gpusharing.deviceplugin.pod_resources import PodResources
 from gpusharing.deviceplugin.registration import ResourceServer
@@ -32,17 +32,19 @@ from gpusharing.deviceplugin.watchdog import STUCK_SECONDS, Watchdog
 from gpusharing.discovery.base import DeviceDiscovery
 from gpusharing.discovery.simulated import SimulatedDiscovery, simulated_mig_minors
 from gpusharing.discovery.worker import NvmlDiscovery
-from gpusharing.kube import paths
-from gpusharing.kube.client import Call, Client, connect
-from gpusharing.kube.objectwatch import watch_object
-from gpusharing.observability.http import serve_http
 from gpusharing.observability.logs import configure_logs, logger
 from gpusharing.observability.pluginmetrics import PluginMetrics
+
+# The libraries behind these two take two thirds of the time that a start takes: the kubelet is served first.
+if TYPE_CHECKING:
+    from gpusharing.deviceplugin.cluster import Cluster
 
 log = logger(__name__)
 
 STOP_SECONDS = 4.0
 EXIT_FOLDER_GONE = 4
+# How long everything that can wait waits for the kubelet to be served from a checkpoint or a config file.
+SERVE_FIRST_SECONDS = 3.0
 # What takes the plugin off the list of ready pods; everything else is a matter of the node's report alone.
 _UNREADY = {Reason.NVML_UNAVAILABLE, Reason.NOT_REGISTERED}
 
@@ -62,6 +64,8 @@ async def run(settings: Settings) -> int:
         status = await App(settings).run()
     except* FolderGone as gone:
         log.critical("the kubelet's folder is gone", error=str(gone.exceptions[0]))
+    except* GpuSharingError as several:
+        raise several.exceptions[0] from None
     return status
 
 
@@ -78,18 +82,48 @@ class App:
         self._folder = PluginFolder(socket.parent, socket.name)
         self._watcher = KubeletWatcher(self._folder)
         self._servers: dict[str, ResourceServer] = {}
-        self._client: Client | None = None
-        self._reporter: NodeReporter | None = None
+        file = settings.config_file
+        self._file = ConfigFileSource(Path(file), poll=settings.config_poll) if file else None
+        self._cluster: Cluster | None = None
         self._said = ""
 
     async def run(self) -> int:
         """Start everything, and stop it in order."""
         self._say_who_is_left(self._folder.remove_stale())
         restored, found = self._restore()
-        await self._connect(has_checkpoint=found)
         self._make_plugin(restored)
-        source = self._source(has_checkpoint=found)
-        self._on_signals(source)
+        self._on_signals()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(each) for each in self._tasks(found)]
+                await self._stop.wait()
+                await self._plugin.stop()
+                for task in running:
+                    task.cancel()
+        finally:
+            await self._discovery.close()
+            await self._pod_resources.close()
+            self._folder.close()
+        log.info("stopped")
+        return 0
+
+    def _tasks(self, has_checkpoint: bool) -> list[Coroutine[Any, Any, None]]:
+        tasks = [
+            self._watchdog.run(),
+            self._watcher.run(),
+            self._hardware.run(),
+            self._usage.run(),
+            self._serve_alone(),
+            self._answer_probes_and_talk(has_checkpoint),
+        ]
+        return [*tasks, self._file.follow(self._plugin.desire)] if self._file else tasks
+
+    async def _answer_probes_and_talk(self, has_checkpoint: bool) -> None:
+        """Serve /livez, /readyz and /metrics, and talk to the API server, once the kubelet is served."""
+        if has_checkpoint or self._file:
+            await self._until_served()
+        from gpusharing.observability.http import serve_http
+
         http = await serve_http(
             self._settings.http_address,
             self._metrics.registry,
@@ -98,36 +132,24 @@ class App:
             flag="--http-address",
         )
         try:
-            async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(each) for each in self._tasks(source)]
-                await self._stop.wait()
-                await self._plugin.stop()
-                for task in running:
-                    task.cancel()
+            if not self._file or self._settings.reports:  # else no token is needed, and none may be there
+                await self._talk(has_checkpoint)
+            await self._stop.wait()
         finally:
             await http.cleanup()
-            await self._discovery.close()
-            await self._pod_resources.close()
-            if self._client is not None:
-                await self._client.close()
-            self._folder.close()
-        log.info("stopped")
-        return 0
 
-    def _tasks(self, source: ConfigSource) -> list[Coroutine[Any, Any, None]]:
-        tasks = [
-            self._watchdog.run(),
-            self._watcher.run(),
-            self._hardware.run(),
-            self._usage.run(),
-            source.follow(self._plugin.desire),
-            self._serve_alone(),
-        ]
-        if self._reporter is not None:
-            tasks.append(self._reporter.run())
-            if self._settings.config_file:
-                tasks.append(self._follow_node(self._reporter))
-        return tasks
+    async def _until_served(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SERVE_FIRST_SECONDS):
+                while not self._plugin.servers or not all(status.stream_open for status in self._plugin.servers):
+                    await asyncio.sleep(0.02)
+
+    async def _talk(self, has_checkpoint: bool) -> None:
+        from gpusharing.deviceplugin.cluster import Cluster
+
+        self._cluster = await Cluster.join(self._settings, self._metrics, has_checkpoint=has_checkpoint)
+        self._cluster.report(self._plugin.observed)
+        await self._cluster.run(self._plugin.desire)
 
     async def _serve_alone(self) -> None:
         """Serve once no other plugin does, or did not end for too long (F07)."""
@@ -155,22 +177,6 @@ class App:
         for part in lost:
             log.warning("a part of the checkpoint is lost", what=part)
         return State(accepted, listing, found.runtime), True
-
-    async def _connect(self, *, has_checkpoint: bool) -> None:
-        settings = self._settings
-        reports = settings.report and bool(settings.node_name)
-        if settings.config_file and not reports:
-            return  # no token is needed, and none may be there
-        self._client = await connect(
-            settings.kubeconfig, settings.context, timeout=settings.request_timeout, on_call=self._count_call
-        )
-        if reports:
-            self._reporter = NodeReporter(
-                self._client,
-                settings.node_name,
-                has_checkpoint=has_checkpoint,
-                on_write=lambda result: self._metrics.report_writes_total.labels(result).inc(),
-            )
 
     def _make_plugin(self, restored: State) -> None:
         settings = self._settings
@@ -209,28 +215,6 @@ class App:
         root = str(given.value) if given else ServedConfig().container_driver_root
         return NvmlDiscovery(root, on_problem=_say_oddity)
 
-    def _source(self, *, has_checkpoint: bool) -> ConfigSource:
-        settings = self._settings
-        if settings.config_file:
-            return ConfigFileSource(Path(settings.config_file), poll=settings.config_poll)
-        assert self._client is not None
-        return ClusterSource(
-            self._client,
-            settings.node_name,
-            label=settings.node_label,
-            namespace=settings.namespace,
-            config_map=settings.config_map,
-            start_within=settings.first_request_within if has_checkpoint else 0.0,
-            longest_pause=settings.retry_max,
-            on_node=self._reporter.see_node if self._reporter else lambda node: None,
-        )
-
-    async def _follow_node(self, reporter: NodeReporter) -> None:
-        """Show the reporter its Node, which a config file alone never looks at."""
-        assert self._client is not None
-        async for node in watch_object(self._client, paths.NODES, self._settings.node_name):
-            reporter.see_node(node)
-
     def _serve(self, view: View) -> ResourceServer:
         server = ResourceServer(view, self._watcher, register=bool(self._settings.kubelet_socket))
         self._servers[view.name] = server
@@ -245,8 +229,8 @@ class App:
         self._metrics.show(observed)
         for name, server in self._servers.items():
             self._metrics.count(name, server.counts)
-        if self._reporter is not None:
-            self._reporter.report(observed)
+        if self._cluster is not None:
+            self._cluster.report(observed)
 
     def _save(self, state: State) -> bool:
         problem = checkpoint.save(self._state_dir, checkpoint_of(state.accepted, state.listing, state.runtime))
@@ -254,9 +238,6 @@ class App:
             log.warning("what is served may be lost with a restart", why=problem)
         self._said = problem
         return not problem
-
-    def _count_call(self, call: Call) -> None:
-        self._metrics.observe_call(call.verb, call.path, call.code, call.seconds)
 
     def _live(self) -> str:
         """Return why the process should be restarted (P12); empty = it should not."""
@@ -274,11 +255,11 @@ class App:
 
     # --- signals
 
-    def _on_signals(self, source: ConfigSource) -> None:
+    def _on_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             loop.add_signal_handler(number, self._asked_to_stop)
-        reread = source.reread if isinstance(source, ConfigFileSource) else self._wake
+        reread = self._file.reread if self._file else self._wake
         loop.add_signal_handler(signal.SIGHUP, reread)
 
     def _asked_to_stop(self) -> None:

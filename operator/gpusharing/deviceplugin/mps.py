@@ -17,7 +17,8 @@ from gpusharing.core.mpsdaemon import MpsDaemon, mps_daemons
 from gpusharing.core.options import Options
 from gpusharing.core.resources import resources_of
 from gpusharing.core.serving import ServedConfig
-from gpusharing.deviceplugin.config_source import ClusterSource, ConfigFileSource, ConfigSource, Desired
+from gpusharing.deviceplugin.cluster_source import ClusterSource
+from gpusharing.deviceplugin.config_source import ConfigFileSource, ConfigSource, Desired
 from gpusharing.deviceplugin.mpscontrol import MpsControl, MpsPrograms
 from gpusharing.deviceplugin.settings import Settings, read_settings, refuse_platform
 from gpusharing.discovery.base import DeviceDiscovery, DiscoveryError

@@ -180,6 +180,11 @@ class Settings:
         30.0, "The longest pause before the API server is tried again.", "retry-max", read=_some_time
     )
 
+    @property
+    def reports(self) -> bool:
+        """Whether `GpuNode` and the node's condition are written."""
+        return self.report and bool(self.node_name)
+
 
 OURS: tuple[Option, ...] = tuple(
     Option(each.name, option.help, option.read, option.flags, option.variables, negation=option.negation)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from gpusharing.api import names
 from gpusharing.core.errors import ApiError
 from gpusharing.core.records import Record, record_name, record_object
-from gpusharing.deviceplugin.config_source import ClusterSource, Desired
+from gpusharing.deviceplugin.cluster_source import ClusterSource
+from gpusharing.deviceplugin.config_source import Desired
 from gpusharing.kube import paths
 from gpusharing.kube.client import Page
 
