@@ -52,3 +52,9 @@ def test_linked_gpus_go_before_fuller_ones_and_even_before_close() -> None:
     # A is fullest but has no NVLink; B and C can be level, C and D cannot
     request = AllocationRequest(_free({"A": 3, "B": 4, "C": 4, "D": 2}), 6)
     assert counts(prefer(request, table).ids) == {"B": 3, "C": 3}
+
+
+def test_a_request_that_must_not_be_split_is_not_split_over_linked_gpus_either() -> None:
+    table = shared_gpus({"A": 2, "B": 2}, "packed", "required", "preferred", linked("AB", "A-B"))
+    choice = prefer(AllocationRequest(_free({"A": 2, "B": 2}), 3), table)
+    assert (choice.ids, choice.refusal) == ((), "split")
