@@ -14,42 +14,50 @@ class Relay:
 
     def __init__(self, path: Path, target: str) -> None:
         self._path = path
-        self._target = target
+        self._target = f"\0{target}"
         self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._clients: set[socket.socket] = set()
 
     async def start(self) -> None:
         """Make the file, and listen."""
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listening.setblocking(False)
-        listening.bind(str(self._path))
-        self._server = await asyncio.start_server(self._accept, sock=listening)
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listening.setblocking(False)
+        self._listening.bind(str(self._path))
+        self._listening.listen(128)
+        asyncio.get_running_loop().add_reader(self._listening, self._accept)
 
     async def stop(self) -> None:
         """Cut everything; the file stays."""
-        self._server.close()
-        for writer in self._writers:
-            writer.transport.abort()
-        for task in self._tasks:
+        asyncio.get_running_loop().remove_reader(self._listening)
+        self._listening.close()
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for client in self._clients:  # of tasks that ended before they began
+            client.close()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            back, forth = await asyncio.open_unix_connection(f"\0{self._target}")
-        except OSError:  # the kubelet died just now
-            writer.transport.abort()
-            return
-        self._writers |= {writer, forth}
-        for source, sink in ((reader, forth), (back, writer)):
-            task = asyncio.create_task(_copy(source, sink))
+    def _accept(self) -> None:
+        with suppress(BlockingIOError):
+            client, _ = self._listening.accept()
+            client.setblocking(False)
+            self._clients.add(client)
+            task = asyncio.create_task(self._pass_on(client))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    async def _pass_on(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as target:
+            target.setblocking(False)
+            with suppress(OSError):  # the kubelet died just now
+                await asyncio.get_running_loop().sock_connect(target, self._target)
+                await asyncio.gather(_copy(client, target), _copy(target, client))
+        self._clients.discard(client)
 
-async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+
+async def _copy(source: socket.socket, sink: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
     with suppress(OSError):
-        while data := await source.read(1 << 16):
-            sink.write(data)
-            await sink.drain()
-    sink.close()
+        while data := await loop.sock_recv(source, 1 << 16):
+            await loop.sock_sendall(sink, data)
+        sink.shutdown(socket.SHUT_WR)
