@@ -48,6 +48,7 @@ def test_the_record_is_written_before_the_label_and_each_once(fleet: Fleet, prox
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.fault("F30")
 def test_a_write_that_fails_for_a_while_is_made_in_the_end(
     fleet: Fleet, proxy: FaultProxy, through: Path, status: int
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_label_conflict_is_looked_at_again_and_a_manual_label_wins(
 
 
 @pytest.mark.parametrize("collection", [NODES, POLICIES, GPU_NODES, RECORDS])
+@pytest.mark.fault("F31")
 def test_nothing_is_written_before_every_list_has_worked(
     fleet: Fleet, proxy: FaultProxy, through: Path, collection: str
 ) -> None:
@@ -96,6 +98,7 @@ def test_nothing_is_written_before_every_list_has_worked(
 
 
 @pytest.mark.parametrize("status", [403, 404, 500])
+@pytest.mark.fault("F31")
 def test_a_resync_whose_list_fails_releases_nothing(
     fleet: Fleet, proxy: FaultProxy, through: Path, status: int
 ) -> None:
@@ -120,6 +123,7 @@ def test_a_resync_whose_list_fails_releases_nothing(
     assert fleet.label("gpu-a") == config
 
 
+@pytest.mark.fault("F47")
 def test_missing_rights_on_writes_are_named_in_the_status(fleet: Fleet, proxy: FaultProxy, through: Path) -> None:
     fleet.node("gpu-a")
     fault = proxy.fail("apply", NODE, status=403)
@@ -136,6 +140,7 @@ def test_missing_rights_on_writes_are_named_in_the_status(fleet: Fleet, proxy: F
     assert f"apply {NODES}/gpu-a: 403" in degraded["message"]
 
 
+@pytest.mark.fault("F31")
 def test_a_delete_that_the_watch_missed_is_found_by_the_relist(fleet: Fleet, proxy: FaultProxy, through: Path) -> None:
     nodes = fleet.nodes("gpu-a")
     with Controller(through):
@@ -149,6 +154,7 @@ def test_a_delete_that_the_watch_missed_is_found_by_the_relist(fleet: Fleet, pro
         fleet.released(nodes)
 
 
+@pytest.mark.fault("F29")
 def test_the_api_server_gone_and_back_changes_nothing_and_work_goes_on(
     fleet: Fleet, control_plane: ControlPlane, account: Path
 ) -> None:
@@ -169,6 +175,7 @@ def test_the_api_server_gone_and_back_changes_nothing_and_work_goes_on(
         assert controller.running
 
 
+@pytest.mark.fault("F29")
 def test_an_outage_longer_than_the_lease_ends_the_leader_and_the_next_one_goes_on(
     fleet: Fleet, control_plane: ControlPlane, account: Path
 ) -> None:
@@ -196,6 +203,7 @@ def test_an_outage_longer_than_the_lease_ends_the_leader_and_the_next_one_goes_o
         following.stop()
 
 
+@pytest.mark.fault("F32")
 def test_a_storm_of_foreign_writes_on_the_node_does_not_keep_us_from_ours(fleet: Fleet, account: Path) -> None:
     fleet.node("gpu-a")
     calm = Event()
@@ -241,6 +249,7 @@ def test_a_crd_missing_at_start_is_waited_for(fleet: Fleet, account: Path) -> No
         controller.stop()
 
 
+@pytest.mark.fault("F38")
 def test_a_crd_deleted_and_created_again_moves_no_label(fleet: Fleet, account: Path) -> None:
     nodes = fleet.nodes("gpu-a", "gpu-b")
     controller = Controller(account, resync="1s").start()

@@ -17,6 +17,7 @@ SHORT = {"lease_duration": "1s", "lease_deadline": "0.9s", "lease_period": "0.2s
 
 @pytest.mark.parametrize("number", range(1, 7))
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM"])
+@pytest.mark.fault("F35")
 def test_a_controller_ended_after_any_write_is_carried_on_by_the_next(fleet: Fleet, number: int, how: str) -> None:
     nodes = fleet.nodes("gpu-a", "gpu-b")
     with FaultProxy(fleet.cluster) as proxy:
@@ -47,6 +48,7 @@ def test_a_controller_ended_after_any_write_is_carried_on_by_the_next(fleet: Fle
     assert fleet.records() == []
 
 
+@pytest.mark.fault("F35")
 def test_a_controller_killed_during_a_release_is_carried_on_by_the_next(fleet: Fleet) -> None:
     nodes = fleet.nodes("gpu-a", "gpu-b")
     with FaultProxy(fleet.cluster) as proxy:

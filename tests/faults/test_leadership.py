@@ -57,6 +57,7 @@ class _standby:  # noqa: N801
             self._controller.stop()
 
 
+@pytest.mark.fault("F34")
 def test_two_controllers_at_once_never_write_both(fleet: Fleet, account: Path) -> None:
     nodes = fleet.nodes("gpu-a", "gpu-b")
     with Controller(account, **TIGHT) as first, _standby(account) as second:
@@ -78,6 +79,7 @@ def test_a_leader_that_cannot_renew_ends_itself(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("blind", [POLICIES, NODES])
+@pytest.mark.fault("F54")
 def test_a_watch_that_dies_while_another_waits_ends_the_process(fleet: Fleet, blind: str) -> None:
     """Kopf 1.45.2 hangs then, blind and deaf to SIGTERM: the watchdog ends it, and a standby takes over."""
     other = NODES if blind == POLICIES else POLICIES

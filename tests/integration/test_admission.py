@@ -95,6 +95,7 @@ def test_our_label_may_be_added_changed_and_released(fleet: Fleet, ours: Api, la
 
 
 @pytest.mark.parametrize(("change", "way"), TRIED, ids=["-by-".join(tried) for tried in TRIED])
+@pytest.mark.fault("X03")
 def test_everything_else_on_a_node_is_refused_with_403_and_leaves_it_as_it_was(
     fleet: Fleet, ours: Api, change: str, way: str
 ) -> None:

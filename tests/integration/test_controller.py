@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from tests.support.cluster.api import NODES, POLICIES
 from tests.support.controller import Controller
 from tests.support.eventually import eventually
@@ -32,6 +33,7 @@ def test_a_policy_reaches_every_gpu_node_and_becomes_ready(fleet: Fleet, account
     }
 
 
+@pytest.mark.fault("F39")
 def test_nothing_but_our_label_is_written_on_a_node_and_nothing_of_kopf_anywhere(fleet: Fleet, account: Path) -> None:
     before = fleet.node("gpu-a")
     with Controller(account):
@@ -106,6 +108,7 @@ def test_a_deleted_policy_without_a_next_match_leaves_nothing_behind(fleet: Flee
     assert "removed" in event["message"]
 
 
+@pytest.mark.fault("F38")
 def test_a_policy_deleted_while_the_controller_is_down_is_swept_at_start(fleet: Fleet, account: Path) -> None:
     nodes = fleet.nodes("gpu-a", "gpu-b")
     with Controller(account):
@@ -133,6 +136,7 @@ def test_a_policy_deleted_and_created_again_under_its_name_moves_no_label(fleet:
     assert fleet.api.get(NODES, "gpu-a")["metadata"]["resourceVersion"] == moved
 
 
+@pytest.mark.fault("F36")
 def test_a_node_created_again_under_its_name_gets_label_and_record_anew(fleet: Fleet, account: Path) -> None:
     fleet.node("gpu-a")
     with Controller(account):
@@ -186,6 +190,7 @@ def test_a_product_selector_survives_the_suffixes_that_sharing_adds(fleet: Fleet
     assert fleet.label("gpu-a") == config
 
 
+@pytest.mark.fault("F55")
 def test_no_matching_node_at_all_is_ready_and_a_node_that_comes_later_is_written(fleet: Fleet, account: Path) -> None:
     fleet.policy("pack")
     with Controller(account):

@@ -74,6 +74,7 @@ def test_a_skipped_node_is_left_exactly_as_it_is(fleet: Fleet, account: Path) ->
     assert fleet.record("gpu-a") is not None
 
 
+@pytest.mark.fault("F37")
 def test_the_label_removed_by_hand_comes_back_with_an_event(fleet: Fleet, account: Path) -> None:
     fleet.node("gpu-a")
     with Controller(account):
@@ -85,6 +86,7 @@ def test_the_label_removed_by_hand_comes_back_with_an_event(fleet: Fleet, accoun
     assert config in event["message"]
 
 
+@pytest.mark.fault("F37")
 def test_the_label_changed_by_hand_comes_back_and_the_event_names_who_changed_it(fleet: Fleet, account: Path) -> None:
     fleet.node("gpu-a")
     with Controller(account):
@@ -191,6 +193,7 @@ def test_nodes_of_a_policy_that_turns_dry_run_stay_as_they_are(fleet: Fleet, acc
     assert "-8x-" in plan["sample"][0]["to"]
 
 
+@pytest.mark.fault("F40")
 def test_the_older_of_two_equal_policies_owns_the_node(fleet: Fleet, account: Path) -> None:
     fleet.nodes("gpu-a", "gpu-b")
     older = fleet.policy("z-older")
@@ -221,6 +224,7 @@ def test_equal_policies_that_want_the_same_config_do_not_conflict(fleet: Fleet, 
     assert "Conflicted" not in fleet.conditions("second")
 
 
+@pytest.mark.fault("X05")
 def test_an_invalid_policy_that_bypassed_the_schema_stalls_and_its_nodes_stay(fleet: Fleet, account: Path) -> None:
     fleet.node("gpu-a")
     with Controller(account):
