@@ -250,7 +250,10 @@ async def test_a_stop_lets_an_open_allocate_end_and_sends_no_further_list(kubele
         await eventually(lambda: plugin.view.open and plugin.view.answered, "Allocate is open")
         lists = kubelet.lists[GPU]
         plugin.view.show(devices(3))
-        await plugin.server.stop()
+        stopping = asyncio.create_task(plugin.server.stop())
+        await asyncio.sleep(0)
+        plugin.server.changed()
+        await stopping
         [response] = (await admitting).answers["main", GPU].container_responses
         assert dict(response.envs) == {"answered": "yes"}
         assert kubelet.lists[GPU] == lists

@@ -271,6 +271,19 @@ async def test_a_stream_that_opens_before_register_has_answered_counts(kubelet: 
         assert len(kubelet.calls) == 1
 
 
+async def test_a_stream_that_ended_before_register_has_answered_is_not_waited_for(kubelet: ClockKubelet) -> None:
+    async def brief(resource: str, endpoint: str) -> None:
+        kubelet.open_stream(resource, endpoint)
+        await asyncio.sleep(1)
+        kubelet.end_streams()
+        await asyncio.sleep(1)
+
+    kubelet.on_register, kubelet.streams = brief, 0
+    async with plugin(kubelet, StubView()):
+        await asyncio.sleep(3)
+        assert len(kubelet.calls) == 2
+
+
 @pytest.mark.obligation("P3")
 async def test_a_register_that_is_not_answered_ends_after_15_s_and_its_server_is_stopped(kubelet: ClockKubelet) -> None:
     async def hang(resource: str, endpoint: str) -> None:
