@@ -33,14 +33,16 @@ lock:  ## both locks anew, from the floors in pyproject.toml: the project's, and
 cluster: setup  ## fetch and build what the test cluster needs, into the cache
 	@$(RUN)python -m tests.support.cluster.binaries
 
-generate: setup  ## CRDs and reference pages, from the API models
+generate: setup  ## CRDs and reference pages from the API models, gRPC stubs from the proto files
 	@$(RUN)python scripts/generate.py
+	@$(RUN)python scripts/stubs.py
 
 lint: setup  ## format, lint, import contracts, spelling, generated files up to date
 	@$(RUN)ruff format --check --quiet . && $(RUN)ruff check --quiet .
 	@$(RUN)lint-imports --no-logo
 	@$(RUN)codespell
 	@$(RUN)python scripts/generate.py --check
+	@$(RUN)python scripts/stubs.py --check
 
 types: setup  ## mypy, strict
 	@$(RUN)mypy --no-error-summary

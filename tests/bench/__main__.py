@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import dataclass
 
+from tests.bench.allocation import allocation_rows
 from tests.bench.bench_cluster import BenchCluster, say
 from tests.bench.cold import cold_rows
 from tests.bench.deviceplugin import plugin_rows
@@ -33,6 +34,8 @@ SCALES = {"small": Scale(200, 50, 1_000, 300), "full": Scale(2_000, 50, 10_000, 
 async def run(scale: Scale, rows: list[Row]) -> None:
     """Fill `rows` stage by stage, so that what was measured is kept whatever comes after."""
     compile_all()
+    say("allocation")
+    rows += await asyncio.to_thread(allocation_rows)
     local = await asyncio.to_thread(LocalCluster.start)
     try:
         cluster = await BenchCluster.start(local)
