@@ -42,16 +42,18 @@ class LocalHost:
         cdi_folder: Path = CDI_FOLDER,
         cdi_feature_flags: Sequence[str] = (),
         cdi_disable_hooks: Sequence[str] = (),
+        ctk_seconds: float = CTK_SECONDS,
     ) -> None:
         """`simulated_minors` gives the capability nodes of simulated MIG devices; None = the GPUs are real.
 
-        Feature flags and hooks to leave out are what `nvidia-ctk` is told.
+        Feature flags and hooks to leave out are what `nvidia-ctk` is told; it has so many seconds.
         """
         self._simulated_minors = simulated_minors
         self._mig_minors = mig_minors
         self._cdi_folder = cdi_folder
         self._cdi_feature_flags = cdi_feature_flags
         self._cdi_disable_hooks = cdi_disable_hooks
+        self._ctk_seconds = ctk_seconds
 
     def nodes(self, config: ServedConfig) -> frozenset[str]:
         """Return which of the device nodes are there that are handed over only if they exist."""
@@ -99,7 +101,7 @@ class LocalHost:
         program = _on_host(config, config.nvidia_ctk_path)
         if program is None:
             return {}
-        spec = await _run_ctk(program, self._ctk_arguments(config))
+        spec = await _run_ctk(program, self._ctk_arguments(config), self._ctk_seconds)
         return {"gpu": spec} if spec else {}
 
     def _ctk_arguments(self, config: ServedConfig) -> tuple[str, ...]:
@@ -147,7 +149,7 @@ def _on_host(config: ServedConfig, program: str) -> Path | None:
     return None
 
 
-async def _run_ctk(program: Path, arguments: Sequence[str]) -> Mapping[str, Any] | None:
+async def _run_ctk(program: Path, arguments: Sequence[str], seconds: float) -> Mapping[str, Any] | None:
     """Return the spec that `nvidia-ctk cdi generate` prints; None = it failed, which is logged."""
     try:
         process = await asyncio.create_subprocess_exec(
@@ -162,11 +164,11 @@ async def _run_ctk(program: Path, arguments: Sequence[str]) -> Mapping[str, Any]
         log.error("nvidia-ctk cannot be run", program=str(program), error=error.strerror)
         return None
     try:
-        async with asyncio.timeout(CTK_SECONDS):
+        async with asyncio.timeout(seconds):
             printed, said = await process.communicate()
         spec = json.loads(printed)
     except TimeoutError:
-        log.error("nvidia-ctk did not end", program=str(program), seconds=CTK_SECONDS)
+        log.error("nvidia-ctk did not end", program=str(program), seconds=seconds)
         return None
     except ValueError:
         log.error("nvidia-ctk failed", program=str(program), error=said.decode(errors="replace").strip()[-500:])
@@ -174,6 +176,7 @@ async def _run_ctk(program: Path, arguments: Sequence[str]) -> Mapping[str, Any]
     finally:
         if process.returncode is None:
             process.kill()
+            await process.wait()
     return spec if isinstance(spec, dict) and spec.get("devices") else None
 
 
