@@ -139,6 +139,8 @@ async def test_no_config_however_bad_takes_anything_away_now_or_after_a_restart(
             assert node.kubelet.count() == {GPU: (16, 16)}
             node.configure(shared(4))
             await plugin.page("/metrics", well, "all is well")
+        counted = f'config_changes_total{{result="refused"}} {len(UNUSABLE)}.0'
+        await plugin.page("/metrics", lambda _, text: counted in text, "each refusal was counted")
         node.configure(UNUSABLE["wrong version"])
         await plugin.page("/metrics", refused, "refused")
         await plugin.kill()
@@ -366,9 +368,13 @@ async def test_the_process_that_asks_nvml_has_no_environment_and_both_are_small(
             await node.kubelet.restart()
             await node.listed(80, 80)
         assert plugin.rss_anon_mib() <= 70
+        counted = 'gpusharing_plugin_streams_total{resource="nvidia.com/gpu"} 21.0'
+        await plugin.page("/metrics", lambda _, text: counted in text, "every stream was counted")
         driver.remove()
         os.kill(worker, signal.SIGKILL)
         await node.listed(80, 0)
+        restarts = "gpusharing_plugin_nvml_restarts_total 0.0"
+        await plugin.page("/metrics", lambda _, text: restarts not in text, "another process was started")
         assert await plugin.stop() == 0
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 STOP_SECONDS = 4.0
+COUNT_SECONDS = 1.0
 EXIT_FOLDER_GONE = 4
 # How long everything that can wait waits for the kubelet to be served from a checkpoint or a config file.
 SERVE_FIRST_SECONDS = 3.0
@@ -85,6 +86,7 @@ class App:
         file = settings.config_file
         self._file = ConfigFileSource(Path(file), poll=settings.config_poll) if file else None
         self._cluster: Cluster | None = None
+        self._counted = Observed()
         self._said = ""
 
     async def run(self) -> int:
@@ -114,6 +116,7 @@ class App:
             self._hardware.run(),
             self._usage.run(),
             self._serve_alone(),
+            self._count(),
             self._answer_probes_and_talk(has_checkpoint),
         ]
         return [*tasks, self._file.follow(self._plugin.desire)] if self._file else tasks
@@ -148,7 +151,8 @@ class App:
         from gpusharing.deviceplugin.cluster import Cluster
 
         self._cluster = await Cluster.join(self._settings, self._metrics, has_checkpoint=has_checkpoint)
-        self._cluster.report(self._plugin.observed)
+        if not self._plugin.waiting:
+            self._cluster.report(self._plugin.observed)
         await self._cluster.run(self._plugin.desire)
 
     async def _serve_alone(self) -> None:
@@ -227,10 +231,27 @@ class App:
 
     def _report(self, observed: Observed) -> None:
         self._metrics.show(observed)
-        for name, server in self._servers.items():
-            self._metrics.count(name, server.counts)
+        self._count_configs(observed)
         if self._cluster is not None:
             self._cluster.report(observed)
+
+    def _count_configs(self, observed: Observed) -> None:
+        before, self._counted = self._counted, observed
+        if observed.served is not None and observed.served != before.served:
+            self._metrics.config_changes_total.labels("applied").inc()
+        if observed.config_error and observed.config_error != before.config_error:
+            self._metrics.config_changes_total.labels("refused").inc()
+
+    async def _count(self) -> None:
+        """Count what happens between kubelet and servers, and to the process that asks NVML; nobody tells of that."""
+        workers = 1
+        while True:
+            for name, server in self._servers.items():
+                self._metrics.count(name, server.counts)
+            if isinstance(self._discovery, NvmlDiscovery) and self._discovery.started > workers:
+                self._metrics.nvml_restarts_total.inc(self._discovery.started - workers)
+                workers = self._discovery.started
+            await asyncio.sleep(COUNT_SECONDS)
 
     def _save(self, state: State) -> bool:
         problem = checkpoint.save(self._state_dir, checkpoint_of(state.accepted, state.listing, state.runtime))

@@ -141,6 +141,8 @@ class NvmlDiscovery:
         self._arguments, self._deadline = (driver_root, sysfs, str(reopen_after)), deadline
         self._left_behind_max, self._on_problem, self._new_worker = left_behind_max, on_problem, worker
         self._worker: NvmlWorker | None = None
+        # workers so far
+        self.started = 0
         # killed, and not known to be dead
         self._left_behind: list[NvmlWorker] = []
         self._last = Inventory()
@@ -215,6 +217,7 @@ class NvmlDiscovery:
                 raise DiscoveryError(message, kind="hung", hint="reboot the node")
             try:
                 self._worker = self._new_worker(self._arguments, self._take)
+                self.started += 1
             except OSError as error:
                 raise DiscoveryError(f"NVML cannot be asked: {error}", kind="failed") from error
         return self._worker
