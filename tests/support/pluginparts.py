@@ -81,6 +81,7 @@ class ServerDouble:
         self.running = False
         self.problem = ""
         self.stop_takes = 0.0
+        self.ended = float("-inf")
 
     @property
     def status(self) -> RegistrationStatus:
@@ -88,7 +89,9 @@ class ServerDouble:
         return RegistrationStatus(self.view.name, taken, taken, self.running, self.problem)
 
     def start(self) -> None:
-        assert not any(one.running for one in self._node.servers[self.view.name]), "two servers of one resource"
+        for other in self._node.servers[self.view.name]:
+            assert not other.running, "two servers of one resource"
+            assert self._node.now() - other.ended >= 0.5, "the kubelet may still have the old stream (contract 3.2)"
         self._node.servers[self.view.name].append(self)
         self.running = True
         self.changed()
@@ -99,7 +102,7 @@ class ServerDouble:
 
     async def stop(self) -> None:
         await asyncio.sleep(self.stop_takes)
-        self.running = False
+        self.running, self.ended = False, self._node.now()
 
 
 class PodResourcesDouble:
