@@ -200,7 +200,7 @@ async def test_a_driver_that_is_absent_hangs_or_loses_a_gpu_stops_no_list_and_no
 @pytest.mark.fault("F20")
 async def test_a_mounted_volume_that_is_swapped_all_the_time_is_read_whole(node: Bench) -> None:
     volume = node.folder / "volume"
-    texts = {"one": shared(4), "two": shared(5)}
+    texts = {"one": shared(4), "two": shared(5), "last": shared(6)}
     for name, text in texts.items():
         (volume / name).mkdir(parents=True)
         (volume / name / "config.yaml").write_text(text + "#" * 50_000 + "\n")
@@ -216,12 +216,12 @@ async def test_a_mounted_volume_that_is_swapped_all_the_time_is_read_whole(node:
         for n in range(400):
             swap("two" if n % 2 else "one")
             await asyncio.sleep(0.003)
-        swap("two")
-        await node.listed(20, 20)
+        swap("last")
+        await node.listed(24, 24)
         assert not plugin.logged("config refused")
         shutil.rmtree(volume)  # the folder itself is gone: what was served stays
         await plugin.page("/metrics", lambda _, text: 'reason="ConfigMissing"' in text, "missing")
-        assert node.kubelet.count() == {GPU: (20, 20)}
+        assert node.kubelet.count() == {GPU: (24, 24)}
 
 
 @pytest.mark.fault("F22")
