@@ -31,7 +31,7 @@ lock:  ## both locks anew, from the floors in pyproject.toml: the project's, and
 	$(COMPILE) --extra controller --extra device-plugin --extra cli --constraint requirements.lock -o requirements-image.lock
 
 cluster: setup  ## fetch and build what the test cluster needs, into the cache
-	@$(RUN)python -m tests.support.cluster.binaries
+	@$(RUN)python -m tests.support.cluster.binaries --node
 
 generate: setup  ## CRDs and reference pages from the API models, gRPC stubs from the proto files
 	@$(RUN)python scripts/generate.py
@@ -57,7 +57,7 @@ e2e: cluster  ## every sample in config/samples, from kubectl apply to Ready
 	@$(RUN)pytest tests/e2e
 
 test: lint types cluster  ## everything that CI runs
-	@$(RUN)pytest
+	@$(RUN)pytest -n 2 --dist loadgroup
 
 bench: cluster  ## speed and memory against a bare loop on a real API server; a table, and JSON in bench-results/
 	@$(RUN)python -m tests.bench

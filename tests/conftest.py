@@ -12,6 +12,13 @@ from tests.support.cluster.local import LocalCluster
 pytest_plugins = ["tests.support.fixtures"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers one of them runs all that needs the real node: there is one on the machine."""
+    for item in items:
+        if "_started_node" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("node"))
+
+
 @pytest.fixture(scope="session")
 def _idle_loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
