@@ -13,6 +13,7 @@ ALL = 4 * GPUS
 def shared(gpu_node: GpuNode) -> GpuNode:
     """The node with four shares of each GPU."""
     gpu_node.policy(replicas=4)
+    gpu_node.eventually(lambda: _all_healthy(gpu_node), "every share is healthy at the kubelet")
     return gpu_node
 
 
@@ -42,6 +43,8 @@ def test_two_kubelet_starts_in_a_row_leave_one_registration(shared: GpuNode) -> 
     shared.kubelet.restart()
     shared.kubelet.restart()
     shared.eventually(lambda: _all_healthy(shared), "the plugin has registered again")
+    # a kubelet that does not know its pods yet keeps the devices of those that are gone
+    shared.create("without", {}).runs()
     shared.pod("a", ALL)
     assert len(shared.plugin.sockets()) == 1
 
