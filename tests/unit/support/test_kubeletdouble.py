@@ -151,7 +151,7 @@ async def test_app_containers_take_from_what_plain_init_containers_had_and_sidec
     assert held["s", GPU] < held["i", GPU]
     assert held["a", GPU] > held["i", GPU] - held["s", GPU]
     assert not held["a", GPU] & held["s", GPU]
-    # one offer for the init container, none for the sidecar, one for the app container with what was re-used
+    # one offer for the init container, none for the sidecar, one for the app container with what was reused
     assert [(len(available), len(must), size) for available, must, size in plugin.offered] == [(8, 0, 3), (7, 2, 3)]
 
 
