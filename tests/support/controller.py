@@ -91,6 +91,8 @@ class Controller:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            error.add_note(f"the controller's log ends:\n{self.log_text()}")
         if self.running:
             self.stop()
 

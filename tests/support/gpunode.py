@@ -157,7 +157,7 @@ class GpuNode(RealNode):
         self.cluster.kubectl("delete", "deployment,daemonset", "--all", "-n", names.NAMESPACE)
         self.fleet = Fleet(self.cluster, self.api)
         account = self.cluster.kubeconfig_for("gpu-sharing-operator", names.NAMESPACE)
-        self.controller = Controller(account).__enter__()
+        self.controller = Controller(account, resync="5s").__enter__()
         self._cleanup.callback(self.controller.kill)
         self.plugin = Plugin(self)
         self.installed = True
