@@ -7,7 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(check: Callable[[], T], *, within: float = 30, what: str, every: float = 0.1) -> T:
+def eventually(check: Callable[[], T], *, within: float = 60, what: str, every: float = 0.1) -> T:
     """What `check` returns once it raises no AssertionError; a guard against hanging, never a measurement.
 
     After `within` seconds an AssertionError names `what` was waited for and shows the last failure.
