@@ -8,15 +8,17 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.support.cluster import start_cluster
-from tests.support.cluster.access import Access
 from tests.support.cluster.api import GPU_NODES, Api
 from tests.support.cluster.binaries import bring_kubectl
+from tests.support.cluster.existing import ExistingCluster
+from tests.support.cluster.local import LocalCluster
 from tests.support.cluster.node import RealNode, missing
 from tests.support.controller import Controller
 from tests.support.demo import pictures
@@ -33,6 +35,7 @@ BUSY = "l40s-1"
 """The node that gets the pods: the one with a real kubelet, where there is one."""
 PODS = {"chat": 1, "search": 2, "speech": 2}
 ONE_MORE = {"vision": 4}
+_POD = "{:8} {:<8} {}"
 
 
 def main() -> int:
@@ -64,7 +67,10 @@ class Demo:
         self._stack = stack
         self._lacking = lacking
         self._nodes: dict[str, DemoNode] = {}
-        self._held: list[tuple[str, ...]] = []
+        self._held = 0
+        self._desk = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gs-demo-")))
+        """Where the commands run."""
+        (self._desk / "config").symlink_to(ROOT / "config")
         _title("Starting everything on this machine; nothing is installed")
         real = self._start_cluster()
         self._api = stack.enter_context(Api(self._cluster.kubeconfig))
@@ -87,8 +93,8 @@ class Demo:
             with _step("a control plane: etcd, kube-apiserver"):
                 cluster = start_cluster()
                 self._stack.callback(cluster.stop)
-            assert isinstance(cluster, Access)
-            self._cluster: Access = cluster
+            assert isinstance(cluster, LocalCluster | ExistingCluster)
+            self._cluster: LocalCluster | ExistingCluster = cluster
             return None
         with _step(f"a control plane and node {BUSY}: scheduler, kubelet, containerd"):
             real = RealNode.start(BUSY, **labels_of(BUSY))
@@ -122,15 +128,14 @@ class Demo:
     # --- what is shown
 
     def _show_policies(self) -> None:
-        real = f"Node {BUSY} has a real kubelet, on which pods run" if not self._lacking else ""
+        kubelets = (
+            f"there is no real kubelet ({self._lacking}), each has a double of one"
+            if self._lacking
+            else f"{BUSY} has a real kubelet, on which pods run, the others the double of one"
+        )
         _title(
-            "GPU nodes of three models. The GPUs are simulated, the reports are not: each is\n"
-            "written by the plugin that serves the node's kubelet. "
-            + (
-                f"{real}; the others\nhave the double of a kubelet."
-                if real
-                else f"Kubelets are doubles\n({self._lacking})."
-            )
+            f"GPU nodes of three models: {kubelets}. The GPUs are simulated; what is reported of a node comes from the "
+            "plugin that serves it."
         )
         self._run("kubectl get gpunodes")
         _title("Three policies: pack L40S four-fold, share A10G evenly, only plan for H100")
@@ -147,22 +152,17 @@ class Demo:
             "admits pods, and shows what the plugin answers" if self._lacking else "runs pods; each prints what it sees"
         )
         _title(f"Pods. The kubelet of {BUSY} {how}")
+        with _step("once the kubelet has let go of the whole GPUs, shares are handed out"):
+            eventually(self._assert_settled, what=f"{BUSY} hands out shares")
+        print()
         self._run_pods(PODS)
         self._picture()
 
     def _show_edit(self) -> None:
         _title("An edit: four shares become eight. First the plan, then the edit; no restart")
-        with tempfile.TemporaryDirectory(prefix="gpusharing-demo-") as folder:
-            edited = Path(folder) / "pack-inference.yaml"
-            sample = (ROOT / "config" / "samples" / "pack-inference.yaml").read_text()
-            edited.write_text(sample.replace("replicas: 4", "replicas: 8"))
-            sed = "sed 's/replicas: 4/replicas: 8/' config/samples/pack-inference.yaml"
-            self._run(
-                f"kubectl gpusharing plan -f {edited}",
-                shown=f"{sed} >p.yaml\n$ kubectl gpusharing plan -f p.yaml",
-                expect=2,
-            )
-            self._run(f"kubectl apply -f {edited}", shown="kubectl apply -f p.yaml")
+        self._run("sed 's/replicas: 4/replicas: 8/' config/samples/pack-inference.yaml >p.yaml")
+        self._run("kubectl gpusharing plan -f p.yaml", expect=2)
+        self._run("kubectl apply -f p.yaml")
         self._run("kubectl wait --for=condition=Ready gsp/pack-inference --timeout=60s")
         print("What each node should serve, what it serves, and what its kubelet confirms:\n")
         print(pictures.served(self._reports()), flush=True)
@@ -176,12 +176,9 @@ class Demo:
             "metadata: {name: l40s-1, labels: {example.com/mine: x}}",
             "metadata: {name: l40s-1}, spec: {unschedulable: true}",
         ):
-            node = f"{{apiVersion: v1, kind: Node, {change}}}"
-            self._run(
-                f"echo '{node}' |\n    kubectl apply --server-side --validate=false -f -",
-                account=self._account,
-                expect=1,
-            )
+            node = f"{{apiVersion: v1, kind: Node,\n    {change}}}"
+            apply = "kubectl apply --server-side --validate=false -f -"
+            self._run(f"echo '{node}' |\n    {apply}", account=self._account, expect=1)
         self._run("kubectl delete node l40s-1", account=self._account, expect=1)
 
     def _stay(self) -> None:
@@ -201,20 +198,19 @@ class Demo:
 
     def _run_pods(self, pods: dict[str, int]) -> None:
         """Run pods on the busy node, and show which GPU each was told to use."""
+        print(_POD.format("POD", "SHARES", "NVIDIA_VISIBLE_DEVICES"), flush=True)
         for name, shares in pods.items():
             environment = self._nodes[BUSY].run_pod(name, shares)
-            self._held.append((name, str(shares), environment["NVIDIA_VISIBLE_DEVICES"]))
-        print(pictures.table([("POD", "SHARES", "NVIDIA_VISIBLE_DEVICES"), *self._held]), flush=True)
+            print(_POD.format(name, shares, environment["NVIDIA_VISIBLE_DEVICES"]), flush=True)
+            self._held += shares
 
     def _picture(self) -> None:
-        held = sum(int(shares) for _, shares, _ in self._held)
-
         def counted() -> GpuNodeStatus:
             status = self._reports()[BUSY]
-            assert sum(row.in_use for row in status.occupancy) == held, status.occupancy
+            assert sum(row.in_use for row in status.occupancy) == self._held, status.occupancy
             return status
 
-        status = eventually(counted, what=f"{BUSY} reports {held} shares in use")
+        status = eventually(counted, what=f"{BUSY} reports {self._held} shares in use")
         print(f"\nThe shares of {BUSY}:\n\n{pictures.shares(status)}", flush=True)
 
     def _reports(self) -> dict[str, GpuNodeStatus]:
@@ -225,23 +221,27 @@ class Demo:
         for name, status in self._reports().items():
             assert [row.advertised for row in status.resources] == [NODES[name][0]], (name, status)
 
-    def _run(self, command: str, *, shown: str = "", account: Path | None = None, expect: int = 0) -> None:
+    def _assert_settled(self) -> None:
+        for row in self._reports()[BUSY].resources:
+            assert row.advertised == row.devices, row
+
+    def _run(self, command: str, *, account: Path | None = None, expect: int = 0) -> None:
         """Run a command as a user would, and show it with its output; `expect` is the exit code that is fine."""
-        print(f"$ {shown or command}", flush=True)
+        print(f"$ {command}", flush=True)
         environment = {
             **os.environ,
             "KUBECONFIG": str(account or self._cluster.kubeconfig),
             "PATH": f"{bring_kubectl().parent}:{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
             "COLUMNS": os.environ.get("COLUMNS", "100"),
         }
-        code = subprocess.run(command, shell=True, env=environment, cwd=ROOT, check=False).returncode
+        code = subprocess.run(command, shell=True, env=environment, cwd=self._desk, check=False).returncode
         print(flush=True)
         if code != expect:
             raise SystemExit(f"demo: {command} ended with {code}")
 
 
 def _title(text: str) -> None:
-    print(f"\n{text}\n", flush=True)
+    print(f"\n{textwrap.fill(text, width=80)}\n", flush=True)
 
 
 @contextmanager
