@@ -47,6 +47,7 @@ class FaultProxy:
         self._requests: list[Request] = []
         self._watches: list[OpenWatch] = []
         self._hooks: list[tuple[int, str, Callable[[Request], None]]] = []
+        self._exchanges: set[asyncio.Task[tuple[ClientResponse, bytes]]] = set()
         self._started: Future[int] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="fault proxy")
 
@@ -168,6 +169,11 @@ class FaultProxy:
             await self._stop.wait()
             listener.close()
             await _abort_all(server)
+            # while the session is open: a request that ends after it leaves its connection behind
+            left = tuple(self._exchanges)
+            for exchange in left:
+                exchange.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         verb = verb_of(request.method, request.path, request.query, request.content_type)
@@ -183,6 +189,8 @@ class FaultProxy:
                 return await self._stream(request, fault)
             # shielded: the API server goes on when the client leaves, so the log must have it
             exchange = asyncio.create_task(self._exchange(request, verb, body))
+            self._exchanges.add(exchange)
+            exchange.add_done_callback(self._exchanges.discard)
             return await _relay(request, *await asyncio.shield(exchange), fault)
         except ClientError:
             await _cut(request)
