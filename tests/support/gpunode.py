@@ -61,6 +61,7 @@ class Plugin:
         self.folder.mkdir()
         self._inventory = self.folder / "inventory.yaml"
         self._process: subprocess.Popen[bytes] | None = None
+        self._account = Path()
         self.port = 0
         self.log = self.folder / "plugin.log"
         self.dev_root = self.folder / "gpus"
@@ -74,13 +75,15 @@ class Plugin:
         part.write_text(json.dumps(content))  # JSON is YAML
         part.replace(self._inventory)
 
-    def start(self) -> None:
-        """Start it; does not wait."""
+    def start(self, *, same_pod: bool = False) -> None:
+        """Start it; does not wait. In the same pod it goes on with the token that it had, without the API server."""
         assert not self.running
         [self.port] = free_ports(1)
-        account = self._node.cluster.kubeconfig_for("gpu-sharing-device-plugin", names.NAMESPACE, node=self._node.name)
+        if not same_pod:
+            account = "gpu-sharing-device-plugin"
+            self._account = self._node.cluster.kubeconfig_for(account, names.NAMESPACE, node=self._node.name)
         flags = {
-            "kubeconfig": account,
+            "kubeconfig": self._account,
             "node-name": self._node.name,
             "discovery": "simulated",
             "inventory": self._inventory,
@@ -132,6 +135,16 @@ class Plugin:
             with error:
                 return error.code, error.read().decode()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Freeze it for a while: connections stay open, and nothing is answered."""
+        assert self._process, "the plugin does not run"
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     def _end(self, how: signal.Signals) -> int:
         self.assert_alive()
         assert self._process, "the plugin does not run"
@@ -169,12 +182,16 @@ class GpuNode(RealNode):
 
         It stays until another test says otherwise: the same again costs nothing.
         """
+        self.ask(replicas, **spec)
+        self.applied()
+
+    def ask(self, replicas: int = 4, **spec: Any) -> None:
+        """Make the policy say this; does not wait."""
         shared = {"strategy": "time-slicing", "resources": [{"name": GPU, "replicas": replicas}]} if replicas else None
         body = policy_object(POLICY, **{"sharing": shared, "plugin": PASSING, **spec})
         if not replicas:
             del body["spec"]["sharing"]
         self.api.apply(POLICIES, body, field_manager="e2e", force=True)
-        self.applied()
 
     def run(self, *pods: str) -> list[Pod]:
         """Create pods of one GPU, or share, each, one after the other, and wait until all run."""
@@ -245,6 +262,14 @@ class GpuNode(RealNode):
     def parents(self, *pods: str, resource: str = GPU) -> list[str]:
         """On which GPU each pod's one share lies, sorted."""
         return sorted(self.ids(pod, resource)[0].partition("::")[0] for pod in pods)
+
+    def holders(self, resource: str = GPU) -> dict[str, list[str]]:
+        """Id → the pods that hold it, as the kubelet says."""
+        found: dict[str, list[str]] = {}
+        for pod, held in sorted(self._pod_resources.held().items()):
+            for device_id in held.get(resource, []):
+                found.setdefault(device_id, []).append(pod)
+        return found
 
     def repair(self) -> None:
         """Bring back what a test took away, and take away its pods."""
