@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.support.cluster import start_cluster
-from tests.support.cluster.api import GPU_NODES, Api
+from tests.support.cluster.api import GPU_NODES, POLICIES, Api
 from tests.support.cluster.binaries import bring_kubectl
 from tests.support.cluster.existing import ExistingCluster
 from tests.support.cluster.local import LocalCluster
@@ -120,9 +120,7 @@ class Demo:
             fleet.node(name, "", **labels_of(name))
         if real:
             self._nodes[real.name] = KubeletNode(real)
-        # the path of a socket has 107 bytes at most
-        folder = Path(tempfile.mkdtemp(prefix="gs-demo-", dir="/tmp"))
-        self._nodes |= self._stack.enter_context(double_nodes(self._cluster, folder, *doubled))
+        self._nodes |= self._stack.enter_context(double_nodes(self._cluster, *doubled))
         eventually(self._assert_served, within=90, what="every plugin reports its GPUs")
 
     # --- what is shown
@@ -141,6 +139,9 @@ class Demo:
         _title("Three policies: pack L40S four-fold, share A10G evenly, only plan for H100")
         self._run("kubectl apply" + "".join(f" \\\n    -f config/samples/{sample}.yaml" for sample in SAMPLES))
         self._run("kubectl wait --for=condition=Ready gsp --all --timeout=60s")
+        with _step("shares are handed out once no whole GPU can be held any more"):
+            eventually(self._assert_shared, what="all shares are handed out")
+        print()
         self._run("kubectl gpusharing status")
         _title("What a node got: one ConfigMap, named by its content, and a label that names it")
         self._run(
@@ -152,9 +153,6 @@ class Demo:
             "admits pods, and shows what the plugin answers" if self._lacking else "runs pods; each prints what it sees"
         )
         _title(f"Pods. The kubelet of {BUSY} {how}")
-        with _step("once the kubelet has let go of the whole GPUs, shares are handed out"):
-            eventually(self._assert_settled, what=f"{BUSY} hands out shares")
-        print()
         self._run_pods(PODS)
         self._picture()
 
@@ -221,9 +219,12 @@ class Demo:
         for name, status in self._reports().items():
             assert [row.advertised for row in status.resources] == [NODES[name][0]], (name, status)
 
-    def _assert_settled(self) -> None:
-        for row in self._reports()[BUSY].resources:
-            assert row.advertised == row.devices, row
+    def _assert_shared(self) -> None:
+        for status in self._reports().values():
+            assert all(row.advertised == row.devices for row in status.resources), status.resources
+        for policy in self._api.list(POLICIES):
+            nodes = policy["status"]["nodes"]
+            assert nodes["applied"] == nodes["owned"], policy["status"]
 
     def _run(self, command: str, *, account: Path | None = None, expect: int = 0) -> None:
         """Run a command as a user would, and show it with its output; `expect` is the exit code that is fine."""

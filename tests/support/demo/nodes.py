@@ -7,6 +7,7 @@ import itertools
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -93,6 +94,7 @@ class DoubleNode:
 
     def stop(self) -> None:
         """End the double."""
+        self._kubelet.kill()
         for pipe in (self._kubelet.stdin, self._kubelet.stdout, self._log):
             assert pipe
             pipe.close()
@@ -127,8 +129,10 @@ class DoubleNode:
 
 
 @contextmanager
-def double_nodes(cluster: Access, folder: Path, *nodes: str) -> Iterator[dict[str, DoubleNode]]:
-    """These nodes, served; their plugins end, and `folder` goes, when the demo ends, however it ends."""
+def double_nodes(cluster: Access, *nodes: str) -> Iterator[dict[str, DoubleNode]]:
+    """These nodes, served; their processes end, and their files go, when the demo ends, however it ends."""
+    # short, for the path of a socket has 107 bytes at most
+    folder = Path(tempfile.mkdtemp(prefix="gs-demo-", dir="/tmp"))
     keeper = Keeper(folder)
     started: dict[str, DoubleNode] = {}
     try:
@@ -136,9 +140,9 @@ def double_nodes(cluster: Access, folder: Path, *nodes: str) -> Iterator[dict[st
             started[name] = DoubleNode(name, cluster, folder, keeper)
         yield started
     finally:
-        keeper.close()
         for node in started.values():
             node.stop()
+        keeper.close()
 
 
 def _inventory(name: str) -> dict[str, Any]:
