@@ -62,7 +62,7 @@ test: lint types cluster  ## everything that CI runs
 bench: cluster  ## speed and memory against a bare loop on a real API server; a table, and JSON in bench-results/
 	@$(RUN)python -m tests.bench
 
-demo: cluster  ## a control plane, the controller, twelve GPU nodes and a policy; see what happens
+demo: cluster  ## a control plane, the controller, four GPU nodes, policies and pods; see what happens
 	@$(RUN)python -m tests.support.demo
 
 image: ## the container image; IMAGE=name:tag, BASE=python image

@@ -181,6 +181,8 @@ class Plugin:
                 async with asyncio.timeout(max(left, SHORTEST)):
                     await self._wake.wait()
                 return
+            if lists is not None and asyncio.get_running_loop().time() >= lists:
+                self._usage.look_within(0.0)  # only a look from now on says whether somebody holds what retires
             if unsettled or self._signs() != before:
                 return
 

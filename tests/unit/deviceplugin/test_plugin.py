@@ -349,6 +349,18 @@ async def test_a_gpu_that_a_pod_has_as_a_whole_is_not_given_out_as_shares_as_wel
         assert list((node.listed() or {}).values()) == [True] * 8
 
 
+async def test_idle_gpus_become_shares_within_seconds_not_with_the_next_poll() -> None:
+    async with Node().running() as node:
+        node.desire(None, "")
+        await asyncio.sleep(40)
+        node.desire(shared(4))
+        await asyncio.sleep(4)
+        assert [device for device, well in (node.listed() or {}).items() if well] == [
+            *shares(G0, 0, 1, 2, 3),
+            *shares(G1, 0, 1, 2, 3),
+        ]
+
+
 @pytest.mark.fault("F23")
 async def test_while_nobody_can_say_who_holds_what_no_id_leaves_the_list() -> None:
     async with Node(make_hardware(1).build()).running() as node:
