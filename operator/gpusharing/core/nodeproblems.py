@@ -49,6 +49,8 @@ class Observed:
     confirmed: Mapping[str, frozenset[str]] | None = None
     # why PodResources cannot be read; empty = it can
     pod_resources_error: str = ""
+    # what is known of another device plugin on this host; empty = there is none
+    not_alone: str = ""
     # resource → why the kubelet does not take it
     unregistered: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -121,6 +121,8 @@ def _condition(observed: Observed, listed: Rows, previous: GpuNodeStatus | None,
     message = " ".join([problem.sentence for problem in found] or [_all_is_well(listed)])
     if observed.pod_resources_error:
         message += f" What pods hold is not known: {observed.pod_resources_error.rstrip('.')}."
+    if observed.not_alone:
+        message += f" Not alone on this host: {observed.not_alone.rstrip('.')}."
     before = next((old for old in previous.conditions if old.type == READY_CONDITION), None) if previous else None
     return Condition(
         type=READY_CONDITION,

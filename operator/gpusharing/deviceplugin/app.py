@@ -160,12 +160,20 @@ class App:
         with suppress(OSError):
             self._state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = HostLock(self._state_dir / "lock")
-        if not await lock.take():
-            log.warning("not alone on this host", why=lock.problem)
+        await lock.take()
+        waiting = asyncio.create_task(lock.until_ours(self._say_alone))
         try:
             await self._plugin.run()
         finally:
+            waiting.cancel()
             lock.release()
+
+    def _say_alone(self, problem: str) -> None:
+        """Report what keeps the host's lock from us; empty = we have it."""
+        if problem:
+            log.warning("not alone on this host", why=problem)
+        self._plugin.not_alone = problem
+        self._plugin.wake()
 
     # --- making the parts
 

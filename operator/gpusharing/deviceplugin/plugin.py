@@ -120,6 +120,8 @@ class Plugin:
         self._changed_at = float("-inf")
         # why nothing can be said of the node yet; empty = `observed` can be
         self.waiting = GPUS_NOT_SEEN
+        # what the host's lock says of another plugin; set from outside
+        self.not_alone = ""
         self.observed = Observed()
 
     # --- what happens outside
@@ -328,6 +330,7 @@ class Plugin:
             pods=usage.pods or (),
             confirmed=usage.allocatable if self._is_confirmed() else None,
             pod_resources_error=usage.problem,
+            not_alone=self.not_alone,
             unregistered=MappingProxyType({each.resource: each.problem for each in self.servers if each.problem}),
         )
 

@@ -11,6 +11,7 @@ import re
 import secrets
 import socket
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,10 +128,11 @@ def is_refused(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LockTimes:
-    """Seconds: how long to wait for the other plugin, and how often to try."""
+    """Seconds: how long to wait for the other plugin, how often to try, and how often while serving beside it."""
 
     patience: float = 30.0
     every: float = 0.1
+    later: float = 5.0
 
 
 class HostLock:
@@ -170,6 +172,15 @@ class HostLock:
             return False
         self.problem = ""
         return True
+
+    async def until_ours(self, tell: Callable[[str], object]) -> None:
+        """Tell why the lock is not ours, once, and again with nothing as soon as it is."""
+        if self.problem:
+            tell(self.problem)
+            while self.problem:
+                await asyncio.sleep(self._times.later)
+                self.try_take()
+            tell("")
 
     def release(self) -> None:
         """Let the next one have it; the end of the process does the same."""

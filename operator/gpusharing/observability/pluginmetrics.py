@@ -80,6 +80,9 @@ class PluginMetrics:
             "Devices that two containers hold although each should be alone with it.",
             registry=registry,
         )
+        self.not_alone = Gauge(
+            "gpusharing_plugin_not_alone", "1 where another device plugin holds the host's lock.", registry=registry
+        )
         self.problem = Gauge(
             "gpusharing_plugin_problem", "1 for each reason that something is wrong.", ["reason"], registry=registry
         )
@@ -142,6 +145,7 @@ class PluginMetrics:
         self._show_devices(observed)
         self._show_gpus(observed)
         self.devices_held_twice.set(len(held_twice(observed.pods, observed.inventory)))
+        self.not_alone.set(bool(observed.not_alone))
         self.problem.clear()
         for found in problems(observed):
             self.problem.labels(str(found.reason)).set(1)

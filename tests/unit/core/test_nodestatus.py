@@ -226,6 +226,15 @@ def test_unreadable_pod_resources_are_said_and_judge_nothing() -> None:
 # --- what is in use
 
 
+@pytest.mark.fault("F07")
+def test_another_plugin_on_the_host_is_said_and_takes_nothing_away() -> None:
+    alone, beside = (
+        ready_condition(node_status(observed(not_alone=why), None, NOW)) for why in ("", "it holds the lock")
+    )
+    assert (beside.status, beside.reason) == (alone.status, alone.reason)
+    assert beside.message == f"{alone.message} Not alone on this host: it holds the lock."
+
+
 def test_each_resource_and_each_gpu_says_how_much_of_it_pods_hold() -> None:
     seen = observed(pods=(pod("web", f"{gpu_uuid(0)}::0", f"{gpu_uuid(0)}::1"), pod("batch", f"{gpu_uuid(1)}::3")))
     status = node_status(seen, None, NOW)

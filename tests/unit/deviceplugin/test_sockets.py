@@ -160,6 +160,21 @@ async def test_the_second_plugin_waits_30_s_for_the_lock_then_goes_on_and_says_s
 
 @pytest.mark.fault("F07")
 @pytest.mark.looptime
+async def test_serving_beside_another_plugin_is_said_until_that_one_has_ended(tmp_path: Path) -> None:
+    first, second, told = HostLock(tmp_path / "lock"), HostLock(tmp_path / "lock"), list[str]()
+    assert await first.take()
+    assert not await second.take()
+    trying = asyncio.create_task(second.until_ours(told.append))
+    await asyncio.sleep(60)
+    assert told == [second.problem]
+    first.release()
+    await trying
+    assert told[1:] == [""]
+    second.release()
+
+
+@pytest.mark.fault("F07")
+@pytest.mark.looptime
 async def test_the_second_plugin_has_the_lock_as_soon_as_the_first_is_gone(tmp_path: Path) -> None:
     first, second = HostLock(tmp_path / "lock"), HostLock(tmp_path / "lock", LockTimes())
     await first.take()

@@ -117,6 +117,14 @@ def test_devices_that_are_held_twice_are_counted() -> None:
     assert value(metrics, "devices_held_twice") == 1
 
 
+@pytest.mark.fault("F07")
+def test_another_plugin_on_the_host_is_shown() -> None:
+    metrics = PluginMetrics()
+    for why, shown in (("", 0), ("it holds the lock", 1)):
+        metrics.show(replace(SEEN, not_alone=why))
+        assert value(metrics, "not_alone") == shown
+
+
 def test_no_name_of_a_pod_is_in_what_is_scraped() -> None:
     metrics = PluginMetrics()
     metrics.show(SEEN)
