@@ -184,9 +184,9 @@ def test_nodes_of_a_policy_that_turns_dry_run_stay_as_they_are(fleet: Fleet, acc
         config = fleet.settles("pack", nodes)
         fleet.edit("pack", mode="dry-run", sharing=sharing(8))
         fleet.becomes("pack", "Ready", "True", "DryRun")
+        plan = fleet.status("pack")["plan"]
         fleet.policy("other", priority=1000, sharing=sharing(2))
         stalled = fleet.becomes("other", "Stalled", "True", "AllNodesSkipped")
-        plan = fleet.status("pack")["plan"]
     assert "gpu-a (kept as it is by pack)" in stalled["message"]
     assert fleet.label("gpu-a") == config
     assert plan["sample"][0]["from"] == config
