@@ -184,6 +184,11 @@ class GpuNode(RealNode):
         """
         self.ask(replicas, **spec)
         self.applied()
+        self.eventually(self._hands_out_all, "no id is withheld any more")
+
+    def _hands_out_all(self) -> None:
+        """An id that is withheld is not predicted either, so that Applied says nothing of it."""
+        assert [row for row in self.report()["resources"] if row.get("withheld")] == []
 
     def ask(self, replicas: int = 4, **spec: Any) -> None:
         """Make the policy say this; does not wait."""
