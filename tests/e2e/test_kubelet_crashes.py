@@ -161,7 +161,7 @@ def test_a_plugin_that_is_late_after_a_kubelet_start_loses_only_pods_with_init_c
     with gpu_node.plugin.paused():
         gpu_node.kubelet.restart()
         # the kubelet takes its pods back about 1 s after the new kubelet.sock: from here on the list is late
-        assert with_init.fails().startswith("UnexpectedAdmissionError: ")
+        assert with_init.is_taken_down().startswith("UnexpectedAdmissionError: ")
         gpu_node.becomes_ready()
         gpu_node.offers(0)
         new = gpu_node.create("new", {GPU: 1})

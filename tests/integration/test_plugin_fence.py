@@ -254,16 +254,16 @@ def test_what_a_plugin_reads_is_allowed(nodes: Nodes) -> None:
 def test_a_renamed_install_is_fenced_by_the_account_as_it_is_rendered(fleet: Fleet, tmp_path: Path) -> None:
     fleet.nodes("gpu-a", "gpu-b")
     account = f"my-{names.PLUGIN}"
-    with installed(fleet.cluster, overlay(tmp_path, namespace="gpu-tools", namePrefix="my-")):
-        with Api(token_of_node(fleet, "gpu-a", account=account, namespace="gpu-tools")) as renamed:
+    with installed(fleet.cluster, overlay(tmp_path, namespace="gpu-fenced", namePrefix="my-")):
+        with Api(token_of_node(fleet, "gpu-a", account=account, namespace="gpu-fenced")) as renamed:
             _is_fenced(renamed, "gpu-b")
             _make(renamed, "gpu-a")
             _say(renamed, "gpu-a")
             assert ONLY_CONDITIONS in _refusal(
                 lambda: renamed.patch(NODES, "gpu-a", FORBIDDEN["capacity"][0], subresource="status")
             )
-        with _tenant(fleet, "gpu-tools") as tenant:
-            pods = "/api/v1/namespaces/gpu-tools/pods"
+        with _tenant(fleet, "gpu-fenced") as tenant:
+            pods = "/api/v1/namespaces/gpu-fenced/pods"
             eventually(lambda: _must_be_refused(tenant, pods), what="no foreign pods in the renamed namespace")
 
 

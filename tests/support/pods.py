@@ -8,6 +8,7 @@ from tests.support.eventually import eventually
 from tests.support.images import BUSYBOX
 
 PODS = pods("default")
+EVENTS = "/api/v1/namespaces/default/events"
 # Prints the environment, which GPU nodes are there and which open, then waits. `CHEAT` holds devices (`major:minor`)
 # that it makes nodes for itself. Without a driver a node that may be opened says ENXIO, a forbidden one EPERM.
 _SCRIPT = r"""
@@ -64,6 +65,23 @@ class Pod:
             return f"{status.get('reason')}: {status.get('message')}"
 
         return eventually(check, within=60, what=f"pod {self.name} fails")
+
+    def is_taken_down(self) -> str:
+        """Wait until the kubelet has ended it without being asked to. Returns what the user reads in an Event.
+
+        The pod's phase is Failed with that reason, or what the exit code of its container says: whichever the kubelet
+        writes last.
+        """
+
+        def check() -> str:
+            assert self.phase() in {"Failed", "Succeeded"}, self.object()["status"]
+            uid = self.object()["metadata"]["uid"]
+            warnings = [event for event in self._api.list(EVENTS) if event["involvedObject"].get("uid") == uid]
+            found = [f"{event['reason']}: {event['message']}" for event in warnings if event["type"] == "Warning"]
+            assert found, warnings
+            return found[-1]
+
+        return eventually(check, within=60, what=f"pod {self.name} is taken down")
 
     def lines(self, container: str = "main") -> list[str]:
         """What the newest run of a container has printed so far."""
