@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.fakenvml import FakeDriver
+from tests.support.frozen import freeze
 from tests.support.kubeletdouble.admission import AdmissionFailed, Pod
 from tests.support.pluginprocess import GPU, Bench, bench, gpus
 
@@ -116,7 +117,7 @@ async def test_a_stopped_process_fails_its_probe_and_one_that_goes_on_looks_at_e
     async with node.plugin() as plugin:
         await node.listed(16, 16)
         await plugin.page("/livez", alive, "alive")
-        plugin.send(signal.SIGSTOP)
+        freeze(plugin.pid)
         with pytest.raises(TimeoutError):
             await plugin.http("/livez", timeout=1.0)
         node.configure(shared(2))

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.support.fakenvml import FakeDriver, build
+from tests.support.frozen import freeze
 
 from gpusharing.core.devices import Link
 from gpusharing.core.health import GpuEvent, Health, HealthChecks, Probe
@@ -383,7 +384,7 @@ class TestHangs:
 
         async with nvml(fake, worker=partial(Remembered, started)) as discovery:
             await discovery.inventory()
-            os.kill(started[0].pid, signal.SIGSTOP)
+            freeze(started[0].pid)
             asking = asyncio.create_task(discovery.probe())
             await asyncio.sleep(0)
             os.kill(started[0].pid, signal.SIGKILL)

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.support.eventually import eventually
+from tests.support.frozen import freeze
 
 ROOT = Path(__file__).resolve().parents[2]
 _PROCESSES = multiprocessing.get_context("forkserver")
@@ -112,6 +113,12 @@ class Controller:
         assert self._process is not None
         assert self._process.pid is not None
         os.kill(self._process.pid, number)
+
+    def freeze(self) -> None:
+        """Stop it as SIGSTOP does, until SIGCONT is sent."""
+        assert self._process is not None
+        assert self._process.pid is not None
+        freeze(self._process.pid)
 
     def stop(self) -> int:
         """SIGTERM, and wait for the end. Returns the exit code."""

@@ -21,6 +21,7 @@ from tests.support.controller import Controller
 from tests.support.devicenodes import make_device_nodes
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet, policy_object
+from tests.support.frozen import freeze
 from tests.support.install import install
 from tests.support.pods import Pod
 
@@ -139,7 +140,7 @@ class Plugin:
     def paused(self) -> Iterator[None]:
         """Freeze it for a while: connections stay open, and nothing is answered."""
         assert self._process, "the plugin does not run"
-        self._process.send_signal(signal.SIGSTOP)
+        freeze(self._process.pid)
         try:
             yield
         finally:
@@ -217,7 +218,7 @@ class GpuNode(RealNode):
     @contextmanager
     def controller_paused(self) -> Iterator[None]:
         """Freeze the controller for a while."""
-        self.controller.send(signal.SIGSTOP)
+        self.controller.freeze()
         try:
             yield
         finally:

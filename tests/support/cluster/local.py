@@ -20,6 +20,7 @@ from tests.support.cluster.api import Api, ApiStatusError
 from tests.support.cluster.binaries import Binaries, bring_binaries
 from tests.support.cluster.keeper import Keeper
 from tests.support.cluster.keys import Authority, token_keys
+from tests.support.frozen import freeze
 
 _START_SECONDS = 90
 
@@ -80,7 +81,7 @@ class LocalCluster(Access):
     def pause_api(self) -> None:
         """Freeze the API server (SIGSTOP): connections stay open and nothing answers."""
         assert self._api, "the API server does not run"
-        self._api.send_signal(signal.SIGSTOP)
+        freeze(self._api.pid)
 
     def resume_api(self) -> None:
         """Let a frozen API server go on."""
