@@ -79,6 +79,47 @@ class OccupancyReport(Report):
     in_use: Count = Field(default=0, description="Shares that pods hold.")
 
 
+class ResourceRoom(Report):
+    """What is left of one resource."""
+
+    name: str = Field(description="The resource's name, for example nvidia.com/gpu.", max_length=72)
+    free_shares: Count = Field(default=0, description="Healthy devices that no pod holds.")
+    largest_request: Count = Field(default=0, description="The largest request that a single GPU can hold.")
+
+
+class RestartSet(Report):
+    """Pods that fit on other GPUs in use: deleted together, they leave a whole GPU free."""
+
+    gpu: GpuUuid
+    pods: list[Annotated[str, Field(max_length=317)]] = Field(
+        default=[],
+        description="The pods, as namespace/name; the first ten.",
+        max_length=10,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    more: Count = Field(default=0, description="How many pods there are beyond those.")
+
+
+class FragmentationReport(Report):
+    """How scattered the pods are over the GPUs."""
+
+    free_whole_gpus: Count = Field(default=0, description="Healthy GPUs of which no pod holds anything.")
+    possible_whole_gpus: Count = Field(
+        default=0,
+        description="GPUs that could be free if what pods hold were packed, unsplit, onto the fewest GPUs.",
+    )
+    resources: list[ResourceRoom] = Field(
+        default=[],
+        description="What is left of each resource.",
+        max_length=64,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    restart: RestartSet | None = Field(
+        default=None,
+        description="The fewest pods to delete together for one more whole GPU; absent = there are none.",
+    )
+
+
 class ConfigChange(Report):
     """One change of the served config."""
 
@@ -120,6 +161,9 @@ class GpuNodeStatus(Report):
         description="How full each GPU is.",
         max_length=64,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["gpu"]},
+    )
+    fragmentation: FragmentationReport | None = Field(
+        default=None, description="How scattered the pods are over the GPUs; absent = what pods hold is not known."
     )
     history: list[ConfigChange] = Field(
         default=[],

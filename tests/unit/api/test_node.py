@@ -23,6 +23,18 @@ def test_fields_are_spelled_as_the_design_spells_them() -> None:
     assert {"name", "devices", "healthy", "withheld", "retiring", "inUse", "advertised", "predicted"} == set(row)
 
 
+def test_fragmentation_is_spelled_as_the_design_spells_it() -> None:
+    wire = {
+        "freeWholeGpus": 3,
+        "possibleWholeGpus": 5,
+        "resources": [{"name": "nvidia.com/gpu", "freeShares": 21, "largestRequest": 4}],
+        "restart": {"gpu": "GPU-a", "pods": ["team-a/web-0"], "more": 0},
+    }
+    read = GpuNodeStatus.model_validate({"fragmentation": wire}).fragmentation
+    assert read
+    assert read.to_wire() == wire
+
+
 def test_a_change_of_config_says_from_what_to_what() -> None:
     change = ConfigChange.model_validate({"time": NOW, "from": "a", "to": "b", "policy": "p", "result": "Applied"})
     assert change.to_wire() == {
