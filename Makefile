@@ -6,6 +6,8 @@ SHELL := /bin/bash
 # a plain `uv run` resolves anew and writes uv.lock (no comment behind the value: make keeps the blanks)
 export UV_NO_SYNC := 1
 export UV_PYTHON_DOWNLOADS := never
+# bytecode is kept, whatever the environment says: the tests start hundreds of Python processes
+unexport PYTHONDONTWRITEBYTECODE
 export GPUSHARING_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpusharing
 VENV := .venv
 UV = $(shell hack/uv)

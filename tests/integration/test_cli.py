@@ -1,15 +1,16 @@
 """`kubectl gpusharing` on a real API server: what it says is what the controller does."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.support import commands
 from tests.support.cluster import Cluster
 from tests.support.cluster.api import GPU_NODES, POLICIES, Api
+from tests.support.commands import Done
 from tests.support.controller import Controller
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet, policy_object, sharing
@@ -24,21 +25,24 @@ from gpusharing.api.plan import PlanReport
 from gpusharing.core.records import read_record
 
 SAVE = ("get", "nodes,gsp,gpunodes,cm", "-n", names.NAMESPACE, "-o", "json")
-Done = subprocess.CompletedProcess[str]
 Run = Callable[..., Done]
 
 
 @pytest.fixture
-def run(fleet: Fleet) -> Run:
-    """Runs `kubectl gpusharing` against the cluster, as its administrator."""
-    return lambda *arguments, **more: kubectl("gpusharing", *arguments, kubeconfig=fleet.cluster.kubeconfig, **more)
+def run(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `kubectl gpusharing` in this process against the cluster, as its administrator unless told otherwise."""
+
+    def run(command: str, *arguments: str, kubeconfig: Path = fleet.cluster.kubeconfig) -> Done:
+        return commands.run(capsys, command, "--kubeconfig", str(kubeconfig), *arguments)
+
+    return run
 
 
 def plan(run: Run, *arguments: str) -> PlanReport:
     """A plan of every node, read through its model."""
     done = run("plan", "--all", "-o", "json", *arguments)
-    assert done.returncode in {0, 2}, done.stderr
-    return PlanReport.model_validate_json(done.stdout)
+    assert done.code in {0, 2}, done.err
+    return PlanReport.model_validate_json(done.out)
 
 
 def write(folder: Path, *policies: dict[str, Any]) -> str:
@@ -101,7 +105,7 @@ def test_what_plan_prints_is_what_the_controller_then_writes(
         fleet.cluster.kubectl("apply", "-f", file)
         eventually(lambda: cluster_agrees(fleet, report), what="the cluster is as planned")
         done = run("plan", "-f", file)
-        assert (done.returncode, done.stdout.splitlines()[-1]) == (
+        assert (done.code, done.out.splitlines()[-1]) == (
             0,
             "0 to add, 0 to change, 0 to release, 4 unchanged, 2 skipped",
         )
@@ -130,11 +134,11 @@ def test_a_saved_cluster_is_planned_explained_and_shown_as_the_cluster_itself(
         ["status", "--nodes", "-o", "json"],
     ):
         online, offline = run(*command), run(*command, "--from", str(saved), "--kubeconfig", "/nowhere")
-        assert offline.stdout == online.stdout, command
-        assert (offline.returncode, offline.stderr) == (online.returncode, online.stderr), command
-        assert online.stdout, online.stderr
-    piped = run("explain", "node/l40s-1", "--from", "-", stdin=saved.read_text())
-    assert (piped.returncode, piped.stdout) == (0, run("explain", "node/l40s-1").stdout)
+        assert offline.out == online.out, command
+        assert (offline.code, offline.err) == (online.code, online.err), command
+        assert online.out, online.err
+    piped = kubectl("gpusharing", "explain", "node/l40s-1", "--from", "-", stdin=saved.read_text())
+    assert (piped.returncode, piped.stdout) == (0, run("explain", "node/l40s-1").out)
 
 
 def test_without_configmaps_a_saved_label_is_nobodys(fleet: Fleet, account: Path, run: Run, tmp_path: Path) -> None:
@@ -155,7 +159,7 @@ def test_layout_shared_is_known_by_its_records_and_planned_as_such(fleet: Fleet,
     with Controller(fleet.cluster.kubeconfig, layout="shared", shared_sync_delay="0.5s", shared_debounce="0.1s"):
         fleet.policy("pack")
         fleet.settles("pack", ["l40s-1", "l40s-2"])
-        assert StatusReport.model_validate_json(run("status", "-o", "json").stdout).layout == "shared"
+        assert StatusReport.model_validate_json(run("status", "-o", "json").out).layout == "shared"
         report = plan(run, "-f", file)
         assert {node.change for node in report.nodes} == {"change"}
         fleet.cluster.kubectl("apply", "-f", file)
@@ -168,9 +172,9 @@ def test_plan_before_anything_is_installed_says_what_to_install(fleet: Fleet, ru
     try:
         for command in (["status"], ["explain", "node/x"], ["plan", "-f", write(tmp_path, policy_object("p"))]):
             done = run(*command)
-            assert "the CRDs are not installed" in done.stderr
-            assert "hint: install everything with: kubectl apply -k config/default" in done.stderr
-            assert (done.returncode, done.stdout) == (1, "")
+            assert "the CRDs are not installed" in done.err
+            assert "hint: install everything with: kubectl apply -k config/default" in done.err
+            assert (done.code, done.out) == (1, "")
     finally:
         install(fleet.cluster, again=True)
 
@@ -181,9 +185,9 @@ def test_explain_names_the_term_that_fails_and_the_rule_that_decides(fleet: Flee
     fleet.policy("low")
     fleet.policy("high", priority=10)
     done = run("explain", "node/l40s-1")
-    assert "high   (highest priority: 10 before 0 of low)" in done.stdout
-    assert "does not match: team in (blue) (the node has red)" in done.stdout
-    it = Explanation.model_validate_json(run("explain", "node", "l40s-1", "-o", "json").stdout)
+    assert "high   (highest priority: 10 before 0 of low)" in done.out
+    assert "does not match: team in (blue) (the node has red)" in done.out
+    it = Explanation.model_validate_json(run("explain", "node", "l40s-1", "-o", "json").out)
     assert [policy.policy for policy in it.considered] == ["blue", "high", "low"]
     assert (it.owner, it.state) == ("high", "Pending")
 
@@ -191,12 +195,12 @@ def test_explain_names_the_term_that_fails_and_the_rule_that_decides(fleet: Flee
 def test_status_follows_the_controller_from_pending_to_applied(fleet: Fleet, account: Path, run: Run) -> None:
     fleet.nodes("l40s-1", "l40s-2")
     fleet.policy("pack")
-    before = StatusReport.model_validate_json(run("status", "-o", "json").stdout)
+    before = StatusReport.model_validate_json(run("status", "-o", "json").out)
     assert (before.states, before.policies[0].ready) == ({"Pending": 2}, "Unknown")
-    assert "is it running?" in run("status").stdout
+    assert "is it running?" in run("status").out
     with Controller(account), PluginDouble(fleet.cluster.kubeconfig, short_of={"l40s-2": 3}):
         fleet.becomes("pack", "Ready", "False", "CapacityMismatch")
-    after = StatusReport.model_validate_json(run("status", "-o", "json").stdout)
+    after = StatusReport.model_validate_json(run("status", "-o", "json").out)
     assert after.states == {"Applied": 1, "CapacityMismatch": 1}
     assert (after.policies[0].ready, after.policies[0].reason) == ("False", "CapacityMismatch")
     assert [problem.reason for problem in after.problems] == ["CapacityMismatch"]
@@ -205,8 +209,8 @@ def test_status_follows_the_controller_from_pending_to_applied(fleet: Fleet, acc
 
 def test_an_empty_cluster_is_no_error(fleet: Fleet, run: Run) -> None:
     done = run("status")
-    assert (done.returncode, done.stdout) == (0, "0 GPU nodes, 0 GPUs\n")
-    assert "hint: no policies yet" in done.stderr
+    assert (done.code, done.out) == (0, "0 GPU nodes, 0 GPUs\n")
+    assert "hint: no policies yet" in done.err
 
 
 def _reader(fleet: Fleet, *, configmaps: bool) -> Path:
@@ -230,35 +234,35 @@ def _reader(fleet: Fleet, *, configmaps: bool) -> Path:
     return fleet.cluster.kubeconfig_for(account, "default")
 
 
-def test_the_right_to_list_is_enough(fleet: Fleet, tmp_path: Path) -> None:
+def test_the_right_to_list_is_enough(fleet: Fleet, run: Run, tmp_path: Path) -> None:
     fleet.node("l40s-1")
     reader = _reader(fleet, configmaps=True)
     for command in (["status"], ["explain", "node/l40s-1"], ["plan", "-f", write(tmp_path, policy_object("p"))]):
-        done = kubectl("gpusharing", *command, kubeconfig=reader)
-        assert done.returncode in {0, 2}, done.stderr
+        done = run(*command, kubeconfig=reader)
+        assert done.code in {0, 2}, done.err
 
 
-def test_a_missing_right_is_named(fleet: Fleet) -> None:
-    done = kubectl("gpusharing", "status", kubeconfig=_reader(fleet, configmaps=False))
-    error, hint = done.stderr.splitlines()
+def test_a_missing_right_is_named(fleet: Fleet, run: Run) -> None:
+    done = run("status", kubeconfig=_reader(fleet, configmaps=False))
+    error, hint = done.err.splitlines()
     assert error.startswith("error: this account lacks a right: configmaps is forbidden")
     assert hint.startswith("hint: reading needs `list` on nodes")
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.code, done.out) == (1, "")
 
 
-def test_an_api_server_that_is_not_there_is_one_line_and_a_hint(fleet: Fleet) -> None:
+def test_an_api_server_that_is_not_there_is_one_line_and_a_hint(fleet: Fleet, run: Run) -> None:
     nowhere = fleet.cluster.kubeconfig_for("gpu-sharing-operator", names.NAMESPACE, server="https://127.0.0.1:1")
-    done = kubectl("gpusharing", "status", kubeconfig=nowhere)
-    error, hint = done.stderr.splitlines()
+    done = run("status", kubeconfig=nowhere)
+    error, hint = done.err.splitlines()
     assert error.startswith("error: the API server https://127.0.0.1:1 cannot be reached")
     assert "--from" in hint
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.code, done.out) == (1, "")
 
 
-def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
-    done = kubectl("gpusharing", "status", "--kubeconfig", str(tmp_path / "none"))
-    assert f"the kubeconfig {tmp_path / 'none'} cannot be used" in done.stderr
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 2)
+def test_a_kubeconfig_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    done = commands.run(capsys, "status", "--kubeconfig", str(tmp_path / "none"))
+    assert f"the kubeconfig {tmp_path / 'none'} cannot be used" in done.err
+    assert (done.code, len(done.err.splitlines())) == (1, 2)
 
 
 def test_kubectl_finds_the_plugin_and_passes_everything_on() -> None:
@@ -290,4 +294,4 @@ def test_kubectl_completes_commands_and_names(cluster: Cluster, fleet: Fleet, ap
 def test_data_is_on_stdout_alone(fleet: Fleet, run: Run) -> None:
     fleet.node("l40s-1")
     done = run("status", "-o", "json")
-    assert json.loads(done.stdout)["gpuNodes"] == 1
+    assert json.loads(done.out)["gpuNodes"] == 1
