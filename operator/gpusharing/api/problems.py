@@ -89,7 +89,7 @@ def _problem(model: type[BaseModel], finding: Mapping[str, Any], prefix: tuple[s
     path = dotted((*prefix, *location))
     match finding["type"]:
         case "extra_forbidden":
-            known = _known_keys(model, location[:-1])
+            known = known_keys(model, location[:-1])
             meant = nearest(str(location[-1]), known)
             return Problem(
                 path, "unknown field", f"did you mean {meant}?" if meant else f"known here: {', '.join(known)}"
@@ -105,7 +105,7 @@ def _problem(model: type[BaseModel], finding: Mapping[str, Any], prefix: tuple[s
             return Problem(path, f"{quoted(finding['input'])}: {expected[:1].lower()}{expected[1:]}")
 
 
-def _known_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+def known_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
     """Return the keys that the model at this place of the document knows."""
     here: type[BaseModel] | None = model
     for part in location:
