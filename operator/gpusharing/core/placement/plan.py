@@ -43,6 +43,8 @@ class Slot:
     free: tuple[int, ...]
     # services for which a device line is written, in declaration order
     exported: tuple[str, ...]
+    # GPUs that the node has, whatever their state; Slurm counts positions over all of them
+    size: int
 
     def of(self, service: str) -> Assignment | None:
         """Return what the service has here, or None."""
