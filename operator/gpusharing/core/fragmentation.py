@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 from gpusharing.core.devices import Inventory, base_of
 from gpusharing.core.listing import Listing
-from gpusharing.core.occupancy import PodDevices
-from gpusharing.core.packing import Request, Room, fewest_gpus, fits
+from gpusharing.core.occupancy import PodDevices, held_ids
+from gpusharing.core.packing import STEPS, Request, Room, fewest_gpus, fits
 
 PODS_SHOWN = 10
+
+# GPU and resource
+Place = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,76 +67,111 @@ class _Node:
     def __init__(self, listing: Listing, pods: Sequence[PodDevices], inventory: Inventory) -> None:
         self.resources = sorted(listing.lists)
         self.gpus = [gpu.uuid for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.index)]
-        gpu_of = {gpu.uuid: gpu.uuid for gpu in inventory.gpus}
-        gpu_of |= {mig.uuid: gpu.uuid for gpu in inventory.gpus for mig in gpu.mig_devices}
+        self._gpu_of = {mig.uuid: gpu.uuid for gpu in inventory.gpus for mig in gpu.mig_devices}
+        self._gpu_of |= {gpu: gpu for gpu in self.gpus}
+        # GPUs with an id that is listed and not given out: one of it is sick, or it waits for ids of an older config
+        self.broken: set[str] = set()
+        self.healthy: Counter[Place] = Counter()
+        self.free: Counter[Place] = Counter()
+        self._count(listing, held_ids(pods))
+        self._largest: Counter[str] = Counter()
+        for (_, name), size in self.healthy.items():
+            self._largest[name] = max(self._largest[name], size)
         self.requests: dict[str, list[Request]] = defaultdict(list)
-        # pod → (GPU, resource) → ids
-        self.held: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+        self.held: dict[str, Counter[Place]] = defaultdict(Counter)
         for row in pods:
-            self._hold(f"{row.namespace}/{row.pod}", row, gpu_of)
+            self._take_in(row)
         users: dict[str, set[str]] = defaultdict(set)
         for pod, places in self.held.items():
             for gpu, _ in places:
                 users[gpu].add(pod)
         # the pods that hold something of a GPU
         self.users = {gpu: sorted(users[gpu]) for gpu in self.gpus}
-        held = {(row.resource, device_id) for row in pods for device_id in row.ids}
-        self.broken: set[str] = set()
-        self.healthy: Counter[tuple[str, str]] = Counter()
-        self.free: Counter[tuple[str, str]] = Counter()
+
+    def _count(self, listing: Listing, held: Mapping[str, frozenset[str]]) -> None:
         for name in self.resources:
+            taken = held.get(name, frozenset())
             for device_id, entry in listing.lists[name].items():
-                place = (entry.device.gpu, name)
-                self.healthy[place] += entry.healthy
-                self.free[place] += entry.healthy and (name, device_id) not in held
-                if not entry.healthy and entry.state != "retiring":
+                place = entry.device.gpu, name
+                if entry.healthy:
+                    self.healthy[place] += 1
+                    self.free[place] += device_id not in taken
+                elif entry.state != "retiring":
                     self.broken.add(entry.device.gpu)
 
-    def _hold(self, pod: str, row: PodDevices, gpu_of: Mapping[str, str]) -> None:
-        places = Counter((gpu_of[base_of(each)], row.resource) for each in row.ids if base_of(each) in gpu_of)
-        whole = sum(base_of(each) == each and gpu_of.get(each) == each for each in row.ids)
-        self.held[pod] += places
-        # whole GPUs are as good on any GPU; everything else wants to stay together
-        sizes = [1] * whole if whole else [sum(places.values())]
-        self.requests[pod] += [Request(row.resource, size) for size in sizes if size]
+    def _take_in(self, row: PodDevices) -> None:
+        """Take in what a container holds of a resource, and what it would ask for once more."""
+        parts: dict[str, int] = {}
+        whole = 0
+        for device_id in row.ids:
+            gpu = self._gpu_of.get(base_of(device_id))
+            if gpu is not None:
+                parts[gpu] = parts.get(gpu, 0) + 1
+                whole += device_id == gpu
+        if not parts:
+            return
+        pod = f"{row.namespace}/{row.pod}"
+        held = self.held[pod]
+        for gpu, count in parts.items():
+            held[gpu, row.resource] += count
+        self.requests[pod] += [Request(row.resource, size) for size in self._sizes(row.resource, parts, whole)]
+
+    def _sizes(self, name: str, parts: Mapping[str, int], whole: int) -> Iterable[int]:
+        """Return in which parts a container would get its ids on a node with room."""
+        if whole:  # whole GPUs are as good on any GPU; everything else wants to stay together
+            return [1] * whole
+        together = sum(parts.values())
+        # what no GPU can hold was split and will be: in parts as they are
+        return [together] if together <= self._largest[name] else parts.values()
 
     def is_free(self, gpu: str) -> bool:
         """Whether the GPU is listed and healthy, and nothing of it is held."""
-        listed = any(self.healthy[gpu, name] for name in self.resources)
-        return listed and gpu not in self.broken and not self.users[gpu]
+        return self.is_well(gpu) and not self.users[gpu]
+
+    def is_well(self, gpu: str) -> bool:
+        """Whether the GPU is listed and healthy."""
+        return gpu not in self.broken and any(self.healthy[gpu, name] for name in self.resources)
 
     def room_of(self, name: str) -> ResourceRoom:
         """Return what is left of a resource."""
         free = [self.free[gpu, name] for gpu in self.gpus]
         return ResourceRoom(name, sum(free), max(free, default=0))
 
-    def room_without(self, gpu: str, leaving: Iterable[str]) -> Room:
-        """Return what is free on a GPU once these pods have left it."""
-        return {
-            name: min(self.free[gpu, name] + sum(self.held[pod][gpu, name] for pod in leaving), self.healthy[gpu, name])
-            for name in self.resources
-        }
+    def rooms_without(self, gpu: str) -> list[Room]:
+        """Return what is free on each other GPU in use once the pods of this one have left."""
+        pods = self.users[gpu]
+        leaving: Counter[Place] = Counter()
+        for pod in pods:
+            leaving.update(self.held[pod])
+        others = [other for other in self.gpus if other != gpu and not set(pods).issuperset(self.users[other])]
+        return [
+            {
+                name: min(self.free[other, name] + leaving[other, name], self.healthy[other, name])
+                for name in self.resources
+            }
+            for other in others
+        ]
+
+    def requests_on(self, gpu: str) -> list[Request]:
+        """Return what the pods of a GPU would ask for once more."""
+        return [request for pod in self.users[gpu] for request in self.requests[pod]]
 
 
 def _possible(node: _Node, free: int) -> int:
-    healthy = [gpu for gpu in node.gpus if gpu not in node.broken and any(node.healthy[gpu, n] for n in node.resources)]
-    rooms = [{name: node.healthy[gpu, name] for name in node.resources} for gpu in healthy]
-    requests = [request for pod in sorted(node.requests) for request in node.requests[pod]]
-    return len(healthy) - fewest_gpus(requests, rooms, at_most=len(healthy) - free)
+    rooms = [{name: node.healthy[gpu, name] for name in node.resources} for gpu in node.gpus if node.is_well(gpu)]
+    requests = (request for requests in node.requests.values() for request in requests)
+    return len(rooms) - fewest_gpus(requests, rooms, at_most=len(rooms) - free)
 
 
 def _restart(node: _Node) -> Restart | None:
     """Return the pods of one GPU that fit on others in use: the fewest pods, then ids, then the lowest GPU."""
-    found = []
+    candidates = []
     for at, gpu in enumerate(node.gpus):
-        pods = node.users[gpu]
-        if not pods or gpu in node.broken:
-            continue
-        others = [other for other in node.gpus if other != gpu and set(node.users[other]) - set(pods)]
-        requests = [request for pod in pods for request in node.requests[pod]]
-        if fits(requests, [node.room_without(other, pods) for other in others]):
-            found.append((len(pods), sum(request.size for request in requests), at, gpu, pods))
-    if not found:
-        return None
-    count, _, _, gpu, pods = min(found)
-    return Restart(gpu, tuple(pods[:PODS_SHOWN]), max(0, count - PODS_SHOWN))
+        if node.users[gpu] and node.is_well(gpu):
+            ids = sum(request.size for request in node.requests_on(gpu))
+            candidates.append((len(node.users[gpu]), ids, at))
+    for count, _, at in sorted(candidates):
+        gpu = node.gpus[at]
+        if fits(node.requests_on(gpu), node.rooms_without(gpu), STEPS // len(candidates)):
+            return Restart(gpu, tuple(node.users[gpu][:PODS_SHOWN]), max(0, count - PODS_SHOWN))
+    return None

@@ -1,14 +1,16 @@
 """How scattered a node is, and which pods to restart."""
 
-from itertools import product
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from random import Random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.allocation import gpu, mig
 
 from gpusharing.core.devices import Inventory
 from gpusharing.core.fragmentation import Restart, fragmentation
-from gpusharing.core.listing import Entry, Listing
+from gpusharing.core.listing import Entry, Listing, State
 from gpusharing.core.occupancy import PodDevices
 from gpusharing.core.resources import Device, Resource
 from gpusharing.core.serving import ServedConfig
@@ -101,43 +103,96 @@ def test_whole_gpus_of_one_pod_are_as_good_anywhere() -> None:
     assert (got.free_gpus, got.possible_gpus, got.restart) == (1, 1, None)
 
 
+def test_what_no_gpu_can_hold_moves_in_the_parts_that_it_is_in() -> None:
+    listing, inventory = _shares(4)
+    large = _pod("large", *(f"G0::{at}" for at in range(4)), "G1::0", "G1::1")
+    got = fragmentation(listing, [large, _pod("a", "G2::0")], inventory)
+    assert (got.free_gpus, got.possible_gpus, got.restart) == (1, 2, Restart("G2", ("team/a",)))
+
+
+def test_who_holds_a_whole_gpu_of_an_older_config_asks_for_one_share_of_the_new_one() -> None:
+    inventory = Inventory(gpus=tuple(gpu(at, f"G{at}") for at in range(2)))
+    shares = [Device(f"{it.uuid}::{at}", it.uuid, it.uuid) for it in inventory.gpus for at in range(SHARES)]
+    resource = Resource(SHARED, tuple(shares))
+    states: dict[str, State] = {"G0": "withheld", "G1": "served"}
+    entries = {it.id: Entry(it, resource, CONFIG, states[it.gpu]) for it in shares}
+    whole = Entry(Device("G0", "G0", "G0"), resource, CONFIG, "retiring")
+    pods = [_pod("old", "G0"), _pod("new", "G1::0")]
+    got = fragmentation(Listing({SHARED: {**entries, "G0": whole}}), pods, inventory)
+    assert (got.free_gpus, got.possible_gpus, got.restart) == (0, 0, None)
+    assert (got.resources[0].free, got.resources[0].largest) == (3, 3)
+
+
+def test_what_is_not_of_this_node_does_not_count() -> None:
+    listing, inventory = _shares(2)
+    pods = [_pod("net", "eth0::1", resource="example.com/nic"), _pod("gone", "G9::0")]
+    assert fragmentation(listing, pods, inventory) == fragmentation(listing, [], inventory)
+
+
 # --- against trying everything
 
 
-@given(holders=st.lists(st.integers(0, 4), min_size=3 * SHARES, max_size=3 * SHARES))
-def test_restart_sets_are_those_found_by_trying(holders: list[int]) -> None:
+def _ways(sizes: Sequence[int], rooms: Sequence[int], used: frozenset[int] = frozenset()) -> Iterator[int]:
+    """How many GPUs are in use, for each way to place everything."""
+    if not sizes:
+        yield len(used)
+        return
+    for at, room in enumerate(rooms):
+        if sizes[0] <= room:
+            left = [room - sizes[0] if other == at else each for other, each in enumerate(rooms)]
+            yield from _ways(sizes[1:], left, used | {at})
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    holders=st.lists(st.integers(0, 4), min_size=3 * SHARES, max_size=3 * SHARES),
+    sick=st.sampled_from(["", "", "G0", "G2"]),
+)
+def test_restart_sets_and_possible_gpus_are_those_found_by_trying(holders: list[int], sick: str) -> None:
     """`holders` says which pod has a share; 0 = nobody."""
-    listing, inventory = _shares(3)
-    ids = list(listing.lists[SHARED])
-    pods = {
-        f"p{pod}": [each for each, holder in zip(ids, holders, strict=True) if holder == pod] for pod in range(1, 5)
-    }
-    rows = [_pod(name, *held) for name, held in pods.items() if held]
-    got = fragmentation(listing, rows, inventory)
+    listing, inventory = _shares(3, sick)
+    held: dict[str, list[str]] = {}
+    for device_id, holder in zip(listing.lists[SHARED], holders, strict=True):
+        if holder:
+            held.setdefault(f"p{holder}", []).append(device_id)
+    got = fragmentation(listing, [_pod(name, *ids) for name, ids in held.items()], inventory)
 
     def users(uuid: str) -> set[str]:
-        return {row.pod for row in rows if any(each.startswith(uuid) for each in row.ids)}
+        return {name for name, ids in held.items() if any(each.startswith(uuid) for each in ids)}
 
-    def ways(sizes: list[int], rooms: list[int]) -> list[int]:
-        places = product(range(len(rooms)), repeat=len(sizes))
-        return [
-            len(set(way))
-            for way in places
-            if all(sum(size for size, at in zip(sizes, way, strict=True) if at == g) <= r for g, r in enumerate(rooms))
-        ]
+    def sizes(pods: Iterable[str]) -> list[int]:
+        parts = [Counter(each[:2] for each in held[pod]).values() for pod in sorted(pods)]
+        return [size for each in parts for size in (each if sum(each) > SHARES else [sum(each)])]
 
+    def room(uuid: str, leaving: set[str]) -> int:
+        stays = sum(each.startswith(uuid) for pod in held.keys() - leaving for each in held[pod])
+        return 0 if uuid == sick else SHARES - stays
+
+    well = [uuid for uuid in ("G0", "G1", "G2") if uuid != sick]
     found = []
-    for at, uuid in enumerate(("G0", "G1", "G2")):
+    for uuid in well:
         leaving = users(uuid)
-        staying = [row for row in rows if row.pod not in leaving]
-        others = {other: SHARES - sum(each.startswith(other) for row in staying for each in row.ids)
-                  for other in ("G0", "G1", "G2") if other != uuid and users(other) - leaving}  # fmt: skip
-        sizes = [len(row.ids) for row in rows if row.pod in leaving]
-        if leaving and ways(sizes, list(others.values())):
-            found.append((len(leaving), sum(sizes), at))
-    want = min(found, default=None)
-    assert (got.restart and got.restart.gpu) == (want and f"G{want[2]}")
+        rooms = [room(other, leaving) for other in ("G0", "G1", "G2") if other != uuid and users(other) - leaving]
+        if leaving and any(True for _ in _ways(sizes(leaving), rooms)):
+            found.append((len(leaving), sum(sizes(leaving)), uuid))
+    want = min(found, default=(0, 0, ""))[2]
+    assert (got.restart and got.restart.gpu) == (want or None)
 
-    free = sum(not users(uuid) for uuid in ("G0", "G1", "G2"))
-    packed = min(ways([len(row.ids) for row in rows], [SHARES] * 3), default=3)
-    assert (got.free_gpus, got.possible_gpus) == (free, max(free, 3 - packed))
+    free = sum(not users(uuid) for uuid in well)
+    packed = min(_ways(sizes(held), [SHARES] * len(well)), default=len(well))
+    assert (got.free_gpus, got.possible_gpus) == (free, max(free, len(well) - packed))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    holders=st.lists(st.integers(0, 6), min_size=4 * SHARES, max_size=4 * SHARES),
+    order=st.randoms(use_true_random=False),
+)
+def test_the_order_of_pods_and_lists_does_not_matter(holders: list[int], order: Random) -> None:
+    listing, inventory = _shares(4)
+    rows = [_pod(f"p{pod}", each) for each, pod in zip(listing.lists[SHARED], holders, strict=True) if pod]
+    before = fragmentation(listing, rows, inventory)
+    entries = list(listing.lists[SHARED].items())
+    order.shuffle(rows)
+    order.shuffle(entries)
+    assert fragmentation(Listing({SHARED: dict(entries)}), rows, inventory) == before
