@@ -139,7 +139,7 @@ def settings_page() -> str:
             "<!-- Generated from operator/gpusharing/controller/settings.py by `make generate`. Do not edit. -->",
             "# Settings of the controller",
             "",
-            "`gpusharing controller` and `gpusharing cleanup` read each setting from, first one wins:",
+            "`gpusharing controller`, `cleanup` and `remove-stale-resources` read each setting from, first one wins:",
             "",
             "1. the flag `--<name>`, for example `--resync 5m`;",
             "2. the environment variable `GPUSHARING_<NAME>`, for example `GPUSHARING_STATUS_PACE=5s`;",

@@ -8,11 +8,12 @@ from gpusharing import __version__
 USAGE = """\
 usage: gpusharing COMMAND [--help]
 
-  controller      turns GpuSharingPolicies into per-node device-plugin configs
-  device-plugin   serves a node's GPUs to its kubelet, and reports what is true
-  mps-daemon      keeps the MPS control daemons of a node in step with its config
-  cleanup         releases everything; run it before you uninstall
-  version         prints the version
+  controller              turns GpuSharingPolicies into per-node device-plugin configs
+  device-plugin           serves a node's GPUs to its kubelet, and reports what is true
+  mps-daemon              keeps the MPS control daemons of a node in step with its config
+  cleanup                 releases everything; run it before you uninstall
+  remove-stale-resources  takes resources that nothing serves any more from the Nodes
+  version                 prints the version
 
 The kubectl plugin is a program of its own: kubectl gpusharing --help
 """
@@ -60,6 +61,10 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
         from gpusharing.controller import cleanup
 
         return cleanup.main
+    if name == "remove-stale-resources":
+        from gpusharing.controller import staleresources
+
+        return staleresources.main
     return None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.bench.allocation import allocation_rows
 from tests.bench.bench_cluster import BenchCluster, say
 from tests.bench.cold import cold_rows
-from tests.bench.deviceplugin import plugin_rows
+from tests.bench.deviceplugin import plugin_rows, resting_plugin
 from tests.bench.events import event_rows
 from tests.bench.many import many_rows
 from tests.bench.plan import plan_rows
@@ -34,6 +34,16 @@ SCALES = {"small": Scale(200, 50, 1_000, 300), "full": Scale(2_000, 50, 10_000, 
 async def run(scale: Scale, rows: list[Row]) -> None:
     """Fill `rows` stage by stage, so that what was measured is kept whatever comes after."""
     compile_all()
+    say("in-node plugin at rest: CPU; it stays, its memory is read at the end")
+    async with resting_plugin() as resting:
+        rows.append(await resting.cpu())
+        try:
+            await _run_the_rest(scale, rows)
+        finally:
+            rows.append(resting.memory())
+
+
+async def _run_the_rest(scale: Scale, rows: list[Row]) -> None:
     say("allocation")
     rows += await asyncio.to_thread(allocation_rows)
     local = await asyncio.to_thread(LocalCluster.start)

@@ -28,13 +28,14 @@ PLUGIN_COMPONENTS = [
 OUR_KINDS = {names.POLICY_KIND, names.NODE_KIND}  # their schema is in crds/, and the API server judges them
 
 
-@pytest.fixture(params=["default", "samples", "renamed", "shared-layout", "plugin-components"])
+@pytest.fixture(params=["default", "samples", "renamed", "shared-layout", "stale-resources", "plugin-components"])
 def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> list[Object]:
     folders = {
         "default": lambda: DEFAULT,
         "samples": lambda: CONFIG / "samples",
         "renamed": lambda: overlay(tmp_path, namespace="gpu-tools", namePrefix="my-"),
         "shared-layout": lambda: overlay(tmp_path, components=[SHARED_LAYOUT]),
+        "stale-resources": lambda: overlay(tmp_path, components=[CONFIG / "components" / "stale-resources"]),
         "plugin-components": lambda: overlay(tmp_path, components=PLUGIN_COMPONENTS),
     }
     return render(folders[request.param]())

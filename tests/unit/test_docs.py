@@ -113,7 +113,13 @@ _SETTINGS = {"--help", "--config", *(f"--{name.replace('_', '-')}" for name in S
 _PLUGIN_FLAGS = {"--help", *(f"--{flag}" for option in (*NVIDIA, *OURS) for flag in (*option.flags, option.negation))}
 # program → its commands → their options
 PROGRAMS: dict[str, dict[str, set[str]]] = {
-    "gpusharing": {"controller": _SETTINGS, "cleanup": _SETTINGS, "device-plugin": _PLUGIN_FLAGS, "version": set()},
+    "gpusharing": {
+        "controller": _SETTINGS,
+        "cleanup": _SETTINGS,
+        "remove-stale-resources": _SETTINGS,
+        "device-plugin": _PLUGIN_FLAGS,
+        "version": set(),
+    },
     "kubectl gpusharing": {
         name: {"-h", "--help", *(flag for option in command.params for flag in option.opts)}
         for name, command in typer.main.get_group(command_line()).commands.items()

@@ -26,7 +26,7 @@ def test_help_lists_the_commands_and_is_fine(flag: str, capsys: pytest.CaptureFi
     assert ends_with(flag) == 0
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == (USAGE, "")
-    for command in ("controller", "cleanup", "version"):
+    for command in ("controller", "cleanup", "remove-stale-resources", "version"):
         assert f"\n  {command} " in USAGE
 
 
@@ -50,7 +50,7 @@ def test_an_unknown_command_is_a_usage_error_that_names_it(command: str, capsys:
     assert shown.err == f"unknown command {command!r}\n\n{USAGE}"
 
 
-@pytest.mark.parametrize("command", ["controller", "cleanup"])
+@pytest.mark.parametrize("command", ["controller", "cleanup", "remove-stale-resources"])
 def test_wrong_input_is_one_line_and_a_hint_on_standard_error(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ends_with(command, "--resyn=5m") == 2
     shown = capsys.readouterr()
@@ -58,7 +58,7 @@ def test_wrong_input_is_one_line_and_a_hint_on_standard_error(command: str, caps
     assert shown.err == "error: command line: unknown setting 'resyn'\nhint: did you mean resync?\n"
 
 
-@pytest.mark.parametrize("command", ["controller", "cleanup"])
+@pytest.mark.parametrize("command", ["controller", "cleanup", "remove-stale-resources"])
 def test_each_command_has_its_own_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert ends_with(command, "--help") == 0
     assert capsys.readouterr().out.startswith(f"usage: gpusharing {command}")

@@ -57,6 +57,10 @@ class Settings(BaseSettings):
     plugin_gone_after: Duration = Field(
         default=30.0, description="Layout shared: how long 0 allocatable devices are taken for a restart."
     )
+    stale_after: Duration = Field(
+        default=600.0,
+        description="remove-stale-resources: for how long a resource must have had 0 devices.",
+    )
     lease_duration: Duration = Field(default=15.0, gt=0, description="Others wait this long after our last renewal.")
     lease_deadline: Duration = Field(default=10.0, gt=0, description="We stop when renewing fails for this long.")
     lease_period: Duration = Field(default=2.0, gt=0, description="How often the lease is renewed.")

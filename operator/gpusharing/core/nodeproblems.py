@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from gpusharing.api import names
 from gpusharing.api.reasons import Reason
 from gpusharing.core.devices import Inventory
 from gpusharing.core.listing import Listing, Row, rows
 from gpusharing.core.occupancy import PodDevices, held_twice
 from gpusharing.core.oneline import few, one_line
 from gpusharing.core.serving import ServedConfig
+from gpusharing.core.staleresources import NONE, of_a_gpu_plugin
 
 _WORDS_MAX = 1024
 
@@ -88,14 +88,12 @@ def named_sick(observed: Observed) -> dict[str, str]:
 def stale_resources(capacity: Mapping[str, str], listing: Listing) -> tuple[str, ...]:
     """Return the resources of ours that the Node shows with 0 devices although nothing serves them (F51)."""
     return tuple(
-        sorted(name for name, count in capacity.items() if count == "0" and _ours(name) and name not in listing.lists)
+        sorted(
+            name
+            for name, count in capacity.items()
+            if count == NONE and of_a_gpu_plugin(name) and name not in listing.lists
+        )
     )
-
-
-def _ours(resource: str) -> bool:
-    """Whether only a plugin for GPUs can have made the resource."""
-    unshared = resource.removesuffix(names.SHARED_SUFFIX)
-    return unshared == names.GPU_RESOURCE or unshared.startswith(names.MIG_RESOURCE_PREFIX)
 
 
 # --- one function for each reason

@@ -1,5 +1,7 @@
 """Carries the core's actions out, by server-side apply; each returns what the object is afterwards."""
 
+from collections.abc import Iterable
+
 from gpusharing.api import names
 from gpusharing.core.errors import ApiError
 from gpusharing.core.plan import Action, ApplyRecord, DeleteRecord, ReleaseLabel, RestoreLabel, SetLabel
@@ -85,6 +87,25 @@ async def apply_node_condition(client: Client, name: str, uid: str, condition: J
     body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"conditions": [condition]}}
     path = f"{paths.NODES}/{name}/status"
     await client.apply(path, body, manager=names.PLUGIN, force=True, only_metadata=True)
+
+
+async def remove_node_resources(client: Client, name: str, uid: str, resources: Iterable[str]) -> bool:
+    """Take resources that a Node shows with 0 devices from its status, all or none.
+
+    Returns False where the Node is another one by now, or shows one of them in another way.
+    """
+    steps: list[JsonObject] = [{"op": "test", "path": "/metadata/uid", "value": uid}]
+    for resource in resources:
+        key = resource.replace("~", "~0").replace("/", "~1")
+        for path in (f"/status/capacity/{key}", f"/status/allocatable/{key}"):
+            steps += [{"op": "test", "path": path, "value": "0"}, {"op": "remove", "path": path}]
+    try:
+        await client.change(f"{paths.NODES}/{name}/status", steps, only_metadata=True)
+    except ApiError as error:
+        if error.status in {404, 422}:
+            return False
+        raise
+    return True
 
 
 def _gpu_node(name: str) -> JsonObject:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from gpusharing.core.errors import ApiError, InvalidInput
 JsonObject = dict[str, Any]
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
+STEPS = "application/json-patch+json"
 PAGE = 250  # decoding a page stops the loop: 20 ms for 2 MB
 
 
@@ -132,6 +133,11 @@ class Client:
         """Change some fields of one object."""
         return await self._call("patch", "PATCH", path, body=body, content=MERGE)
 
+    async def change(self, path: str, steps: Sequence[JsonObject], *, only_metadata: bool = False) -> JsonObject:
+        """Change one object by the steps of a JSON patch, all or none; 422 where a `test` among them fails."""
+        accept = metadata_only() if only_metadata else "application/json"
+        return await self._call("patch", "PATCH", path, body=list(steps), content=STEPS, accept=accept)
+
     async def create(self, path: str, body: JsonObject) -> JsonObject:
         """Create an object; 409 when it exists."""
         return await self._call("create", "POST", path, body=body)
@@ -201,7 +207,7 @@ class Client:
         path: str,
         *,
         query: dict[str, str] | None = None,
-        body: JsonObject | None = None,
+        body: JsonObject | Sequence[JsonObject] | None = None,
         content: str = "application/json",
         accept: str = "application/json",
     ) -> JsonObject:

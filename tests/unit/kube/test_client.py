@@ -18,6 +18,7 @@ from gpusharing.kube.client import PAGE, Call, Client, connect, metadata_only, v
 
 JSON = "application/json"
 NODE = {"metadata": {"name": "gpu-a"}}
+STEP = {"op": "remove", "path": "/a"}
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -96,6 +97,18 @@ async def refusal(request: Awaitable[Any]) -> ApiError:
             lambda c: c.merge("/api/v1/e/x", {"count": None}),
             ("PATCH", "/api/v1/e/x", {}, JSON, "application/merge-patch+json", {"count": None}),
             id="merge",
+        ),
+        pytest.param(
+            lambda c: c.change("/api/v1/e/x", (STEP,), only_metadata=True),
+            (
+                "PATCH",
+                "/api/v1/e/x",
+                {},
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+                "application/json-patch+json",
+                [STEP],
+            ),
+            id="change",
         ),
         pytest.param(lambda c: c.create("/api/v1/e", NODE), ("POST", "/api/v1/e", {}, JSON, JSON, NODE), id="create"),
         pytest.param(
