@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from tests.bench.rows import Row, print_table
-from tests.support.allocation import counts, gpu, shared_gpus, whole_gpus
+from tests.support.allocation import counts, gpu, ids_of, shared_gpus, whole_gpus
 
 from gpusharing.api.sharing import Allocation
 from gpusharing.core.allocation import partition
@@ -125,7 +125,7 @@ def _aligned_rows(programme: Path) -> Iterator[Row]:
         made, milliseconds = _timed(partial(_table, scores))
         tables.append(milliseconds)
         for size, samples in calls.items():
-            choice, milliseconds = _timed(partial(prefer, AllocationRequest(made.table.ids, size), made))
+            choice, milliseconds = _timed(partial(prefer, AllocationRequest(ids_of(made), size), made))
             samples.append(milliseconds)
             assert len(choice.ids) == size
         below.append(max(_below(scores, size, best[size]) for size in range(2, ALIGNED_GPUS)))
@@ -174,7 +174,7 @@ def _split_rows() -> Iterator[Row]:
         made = shared_gpus({f"GPU-{at}": 10 for at in range(8)}, "packed", keep_together)
         random, could, split = Random(1), 0, 0
         for _ in range(NODES):
-            free = [each for each in made.table.ids if random.random() < 0.4]
+            free = [each for each in ids_of(made) if random.random() < 0.4]
             size = random.randint(2, 8)
             if max(counts(free).values(), default=0) >= size:
                 could += 1

@@ -85,6 +85,11 @@ def allocation(policy: str, keep_together: str = "none", topology: str = "none")
     return Allocation.model_validate({"policy": policy, "keepTogether": keep_together, "topology": topology})
 
 
+def ids_of(preferences: Preferences) -> list[str]:
+    """All ids of the resource, in the table's order."""
+    return [*preferences.table.gpu_of]
+
+
 def counts(ids: Iterable[str]) -> dict[str, int]:
     """How many ids each GPU or MIG device gives."""
     return dict(sorted(Counter(map(base_of, ids)).items()))

@@ -3,16 +3,15 @@
 Every policy sees GPUs, never MIG devices: a bucket is a parent GPU (decision 52; NVIDIA's plugin buckets by MIG device,
 contract 12.1). A `Table` is made once per list of devices, `Buckets` once per request.
 
-One byte per device says whether it may be chosen. The table is in order of GPU index, MIG index and replica, so that a
-GPU is a stretch of it: its free devices are counted and taken at the speed of C, and the lowest come first.
+A request of thousands of ids meets each GPU in one intersection of sets; ids are looked at one by one only on the GPUs
+that were chosen.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from itertools import chain, compress, count, groupby, islice, repeat
-from operator import add, sub
+from operator import add, attrgetter, sub
 
 from gpusharing.core.allocation.links import Links
 from gpusharing.core.allocation.request import AllocationRequest, Load, load
@@ -24,13 +23,13 @@ WHOLE_GPU = load(slices=8)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A run of the table: what the resource has on one GPU, or on one MIG device of it."""
+class Group:
+    """What the resource has on one GPU, or on one MIG device of it."""
 
     uuid: str
-    start: int
-    end: int
+    # by MIG index and replica
     ids: tuple[str, ...]
+    members: frozenset[str]
     # GPU slices of the MIG device; 0 = a GPU
     slices: int = 0
 
@@ -39,26 +38,20 @@ class Stretch:
 class Table:
     """The devices of a resource in a fixed order, whatever order they came in."""
 
-    ids: tuple[str, ...]
-    places: Mapping[str, int]
     # by GPU index
-    gpus: tuple[Stretch, ...]
-    # NVML's indices of the GPUs; -1 = not in the inventory
-    indices: tuple[int, ...]
+    gpus: tuple[Group, ...]
     # for each GPU the devices behind its ids: itself, or its MIG devices
-    parts: tuple[tuple[Stretch, ...], ...]
+    parts: tuple[tuple[Group, ...], ...]
     # whether any GPU has MIG devices
     mig: bool
+    # id → its GPU's place in `gpus`
+    gpu_of: Mapping[str, int]
+    # NVML's indices of the GPUs; -1 = not in the inventory
+    indices: tuple[int, ...]
     links: Links
-    # the GPUs' starts and ends, and their sizes
-    spans: tuple[tuple[int, int], ...]
+    # for each GPU how many ids it has, and a zero
     sizes: tuple[int, ...]
-    # a zero for each GPU
     none: tuple[int, ...]
-
-    def gpu_of(self, place: int) -> int:
-        """Return which GPU a device is on."""
-        return bisect_right(self.gpus, place, key=lambda stretch: stretch.start) - 1
 
 
 def table_of(devices: Iterable[Device], inventory: Inventory, links: Links | None = None) -> Table:
@@ -66,28 +59,24 @@ def table_of(devices: Iterable[Device], inventory: Inventory, links: Links | Non
     gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
     mig = {device.uuid: device for gpu in inventory.gpus for device in gpu.mig_devices}
     ordered = sorted({device.id: device for device in devices}.values(), key=lambda it: _order(it, gpus, mig))
-    ids = tuple(device.id for device in ordered)
-    stretches, parts = [], []
-    for uuid, group in groupby(range(len(ids)), key=lambda place: ordered[place].gpu):
-        places = list(group)
-        stretches.append(_stretch(uuid, places, ids))
-        parts.append(
-            tuple(
-                _stretch(base, list(run), ids, mig[base].gpu_slices if base in mig else 0)
-                for base, run in groupby(places, key=lambda place: ordered[place].base)
-            )
+    groups, parts = [], []
+    for uuid, on_gpu in groupby(ordered, key=attrgetter("gpu")):
+        of_gpu = tuple(
+            _group(base, [device.id for device in on_base], mig[base].gpu_slices if base in mig else 0)
+            for base, on_base in groupby(on_gpu, key=attrgetter("base"))
         )
+        is_mig = [part.uuid for part in of_gpu] != [uuid]
+        groups.append(_group(uuid, [each for part in of_gpu for each in part.ids]) if is_mig else of_gpu[0])
+        parts.append(of_gpu)
     return Table(
-        ids=ids,
-        places={device_id: place for place, device_id in enumerate(ids)},
-        gpus=tuple(stretches),
-        indices=tuple(gpus[each.uuid].index if each.uuid in gpus else -1 for each in stretches),
+        gpus=tuple(groups),
         parts=tuple(parts),
-        mig=any(part.uuid != gpu.uuid for gpu, of_gpu in zip(stretches, parts, strict=True) for part in of_gpu),
+        mig=any(part is not gpu for gpu, of_gpu in zip(groups, parts, strict=True) for part in of_gpu),
+        gpu_of={device_id: place for place, gpu in enumerate(groups) for device_id in gpu.ids},
+        indices=tuple(gpus[each.uuid].index if each.uuid in gpus else -1 for each in groups),
         links=links or Links(),
-        spans=tuple((gpu.start, gpu.end) for gpu in stretches),
-        sizes=tuple(gpu.end - gpu.start for gpu in stretches),
-        none=(0,) * len(stretches),
+        sizes=tuple(len(gpu.ids) for gpu in groups),
+        none=(0,) * len(groups),
     )
 
 
@@ -107,9 +96,8 @@ def _order(device: Device, gpus: Mapping[str, Gpu], mig: Mapping[str, MigDevice]
     return (*_gpu_order(device.gpu, gpus), index, device.base, replica_of(device.id) or 0, device.id)
 
 
-def _stretch(uuid: str, places: Sequence[int], ids: Sequence[str], slices: int = 0) -> Stretch:
-    start, end = places[0], places[-1] + 1
-    return Stretch(uuid, start, end, tuple(ids[start:end]), slices)
+def _group(uuid: str, ids: Sequence[str], slices: int = 0) -> Group:
+    return Group(uuid, tuple(ids), frozenset(ids), slices)
 
 
 def other_load(table: Table, held: Iterable[str], inventory: Inventory) -> dict[str, Load]:
@@ -120,7 +108,7 @@ def other_load(table: Table, held: Iterable[str], inventory: Inventory) -> dict[
     mig = {device.uuid: (gpu.uuid, device) for gpu in inventory.gpus for device in gpu.mig_devices}
     loads: dict[str, int] = {}
     instances = set()
-    for device_id in sorted(set(held).difference(table.places)):
+    for device_id in sorted(set(held).difference(table.gpu_of)):
         base = base_of(device_id)
         gpu, device = mig.get(base, (base, None))
         shared = replica_of(device_id) is not None
@@ -134,56 +122,59 @@ def other_load(table: Table, held: Iterable[str], inventory: Inventory) -> dict[
 class Buckets:
     """The GPUs of a table as one request finds them; lists are by the GPU's place in the table."""
 
-    __slots__ = ("_flags", "_held", "free", "load", "need", "required", "sick", "table")
+    __slots__ = ("_held", "_ids", "available", "free", "load", "must", "need", "required", "room", "sick", "table")
 
-    def __init__(self, table: Table, request: AllocationRequest, flags: bytearray, required: Sequence[int]) -> None:
-        """Count. `flags` has a 1 for each known and available id; `required` are the places of the must-include ids."""
+    def __init__(self, table: Table, request: AllocationRequest) -> None:
+        """Count. What the table does not know counts nowhere."""
         self.table = table
-        # how many ids are still to be chosen
-        self.need = request.size - len(required)
+        self.available = frozenset(request.available)
+        # the must-include ids in order, and how many of them each GPU has
+        self.must: tuple[str, ...] = ()
+        self.required: Sequence[int] = table.none
         # 1 = one of its ids is sick
         self.sick: Sequence[int] = table.none
-        # how many ids must be included
-        self.required: Sequence[int] = table.none
-        self._flags = flags
-        if required:
-            self.required = self._without_required(required)
-        unheld = self._without_sick(request, required) if request.sick else flags
-        # how many ids may be chosen
-        self.free = [flags.count(1, start, end) for start, end in table.spans]
+        # the ids that may be chosen, and how many they are
+        self._ids = [self.available & gpu.members for gpu in table.gpus]
+        idle_sick: Set[str] = frozenset()
+        if request.must_include:
+            self._leave_out_required(request.must_include)
+        if request.sick:
+            self._leave_out_sick(request.sick)
+            idle_sick = request.sick - request.sick_and_held - set(self.must)
+        self.free = list(map(len, self._ids))
+        # how many ids are still to be chosen, and how many may be
+        self.need = request.size - len(self.must)
+        self.room = sum(self.free)
         # what is in use of it, by this resource and all others, must-include ids included
-        self.load: list[int] = self._mig_loads(unheld) if table.mig else self._loads(unheld)
+        self.load = self._mig_loads(idle_sick) if table.mig else self._loads(idle_sick)
         if request.other_load:
             self.load = list(map(add, self.load, [request.other_load.get(gpu.uuid, 0) for gpu in table.gpus]))
 
-    def _without_required(self, places: Sequence[int]) -> list[int]:
-        """Let no must-include id be chosen once more. Returns how many each GPU has."""
-        counts = [0] * len(self.table.gpus)
-        for place in places:
-            self._flags[place] = 0
-            counts[self.table.gpu_of(place)] += 1
-        return counts
+    def _leave_out_required(self, must_include: Iterable[str]) -> None:
+        """Let no must-include id be chosen once more."""
+        known = self.table.gpu_of.keys() & must_include
+        of_gpus = [tuple(filter(known.__contains__, gpu.ids)) for gpu in self.table.gpus]
+        self.must = tuple(chain.from_iterable(of_gpus))
+        self.required = list(map(len, of_gpus))
+        self._ids = [ids - known for ids in self._ids]
 
-    def _without_sick(self, request: AllocationRequest, required: Sequence[int]) -> bytearray:
-        """Let no sick id be chosen. Returns the ids that nobody holds: those that may be chosen, and idle sick ones."""
-        table, unheld, sick = self.table, bytearray(self._flags), [0] * len(self.table.gpus)
-        for place in [table.places[each] for each in request.sick if each in table.places]:
-            sick[table.gpu_of(place)] = 1
-            self._flags[place] = 0
-            unheld[place] = table.ids[place] not in request.sick_and_held and place not in required
-        self.sick = sick
-        return unheld
+    def _leave_out_sick(self, sick: Set[str]) -> None:
+        """Let no sick id be chosen."""
+        self.sick = [int(not gpu.members.isdisjoint(sick)) for gpu in self.table.gpus]
+        self._ids = [ids - sick for ids in self._ids]
 
-    def _loads(self, unheld: bytearray) -> list[int]:
-        if unheld is self._flags:
-            return list(map(sub, self.table.sizes, self.free))
-        return [end - start - unheld.count(1, start, end) for start, end in self.table.spans]
+    def _loads(self, idle_sick: Set[str]) -> list[int]:
+        """Return the loads: all ids but those that are free, and sick ones that nobody holds."""
+        loads = map(sub, self.table.sizes, self.free)
+        if not idle_sick:
+            return list(loads)
+        return [load - len(gpu.members & idle_sick) for load, gpu in zip(loads, self.table.gpus, strict=True)]
 
-    def _mig_loads(self, unheld: bytearray) -> list[int]:
-        """Return the loads; a MIG instance counts with all its slices once an id of it is in use."""
+    def _mig_loads(self, idle_sick: Set[str]) -> list[int]:
+        """Return the same; a MIG instance counts with all its slices once an id of it is in use."""
         self._held = [
-            [part.end - part.start - unheld.count(1, part.start, part.end) for part in parts]
-            for parts in self.table.parts
+            [len(part.members) - len(part.members & ids) - len(part.members & idle_sick) for part in parts]
+            for parts, ids in zip(self.table.parts, self._ids, strict=True)
         ]
         return [
             sum(load(slices=part.slices, ids=held) for part, held in zip(parts, of_gpu, strict=True) if held)
@@ -198,10 +189,10 @@ class Buckets:
         """Take up to so many ids of a GPU: those of its fullest MIG device first, then the lowest replica."""
         parts = self.table.parts[gpu]
         if len(parts) == 1:
-            return list(islice(self._ids(parts[0]), most))
+            return list(islice(self._choosable(gpu, parts[0]), most))
         held = self._held[gpu]
         ordered = sorted(range(len(parts)), key=lambda at: (-held[at], at))
-        return list(islice(chain.from_iterable(self._ids(parts[at]) for at in ordered), most))
+        return list(islice(chain.from_iterable(self._choosable(gpu, parts[at]) for at in ordered), most))
 
     def emptiest(self, gpu: int, most: int) -> list[str]:
         """Take up to so many ids of a GPU, as `emptiest_first` yields them."""
@@ -211,12 +202,13 @@ class Buckets:
         """Yield the ids of a GPU, each from its then emptiest MIG device, with the load that it adds."""
         parts = self.table.parts[gpu]
         if not self.table.mig:
-            return zip(self._ids(parts[0]), repeat(1), strict=False)
-        return self._in_turn(parts, self._held[gpu])
+            return zip(self._choosable(gpu, parts[0]), repeat(1), strict=False)
+        return self._in_turn(gpu)
 
-    def _in_turn(self, parts: Sequence[Stretch], held: Sequence[int]) -> Iterator[tuple[str, int]]:
-        ids = [self._ids(part) for part in parts]
-        heap = [(in_use, at) for at, in_use in enumerate(held)]
+    def _in_turn(self, gpu: int) -> Iterator[tuple[str, int]]:
+        parts = self.table.parts[gpu]
+        ids = [self._choosable(gpu, part) for part in parts]
+        heap = [(in_use, at) for at, in_use in enumerate(self._held[gpu])]
         heapify(heap)
         while heap:
             in_use, at = heap[0]
@@ -227,9 +219,9 @@ class Buckets:
             heapreplace(heap, (in_use + 1, at))
             yield device_id, load(slices=0 if in_use else parts[at].slices, ids=1)
 
-    def _ids(self, stretch: Stretch) -> Iterator[str]:
-        """Yield the ids of the stretch that may be chosen, the lowest first."""
-        return compress(stretch.ids, self._flags[stretch.start : stretch.end])
+    def _choosable(self, gpu: int, part: Group) -> Iterator[str]:
+        """Yield the ids of a part of a GPU that may be chosen, the lowest first."""
+        return filter(self._ids[gpu].__contains__, part.ids)
 
 
 def share_by_share(buckets: Buckets, gpus: Iterable[int], key: Callable[[int, int, int], tuple[int, ...]]) -> list[str]:

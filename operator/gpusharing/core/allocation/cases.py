@@ -188,7 +188,7 @@ def answer(number: int, case: Case, *, explained: bool = False) -> Answer:
     if isinstance(case, GreedyCase):
         return GreedyAnswer(case=number, counts=_counts(choice), error=error, explain=why)
     table = question.preferences.table
-    gpus = sorted(table.places[each] for each in choice.ids)
+    gpus = sorted(table.gpu_of[each] for each in choice.ids)
     return AlignedAnswer(case=number, choice=gpus, score=table.links.score(gpus), error=error, explain=why)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from gpusharing.core.allocation.buckets import Buckets
 from gpusharing.core.allocation.choose import Rule
-from gpusharing.core.allocation.prefer import Preferences, buckets_of, gpus_to_use, prefer
+from gpusharing.core.allocation.prefer import Preferences, gpus_to_use, prefer
 from gpusharing.core.allocation.request import AllocationRequest, Choice, Load, Refusal, slices_and_ids
 
 SENTENCES: dict[Refusal, str] = {
@@ -19,7 +19,7 @@ SENTENCES: dict[Refusal, str] = {
 def explain(request: AllocationRequest, preferences: Preferences) -> list[str]:
     """Return the rule, what it saw of each GPU, and what came of it; `prefer` decides, this only tells."""
     choice = prefer(request, preferences)
-    buckets = buckets_of(request, preferences.table)
+    buckets = Buckets(preferences.table, request)
     lines = [_rule(preferences.rule), *_gpus(buckets)]
     if choice.unknown:
         count = len(choice.unknown)
@@ -68,7 +68,7 @@ def _tie(buckets: Buckets, choice: Choice) -> Iterator[str]:
 
 
 def _chosen(buckets: Buckets, choice: Choice) -> Counter[int]:
-    return Counter(buckets.table.gpu_of(buckets.table.places[each]) for each in choice.ids)
+    return Counter(map(buckets.table.gpu_of.__getitem__, choice.ids))
 
 
 def _alike(buckets: Buckets, one: int, other: int) -> bool:

@@ -3,14 +3,13 @@
 `Preferences` are made once per list of devices; `prefer` answers one request and never raises, whatever it is given.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpusharing.api.sharing import Allocation
 from gpusharing.core.allocation.buckets import Buckets, Table, gpus_of, table_of
 from gpusharing.core.allocation.choose import Rule, rule_for
 from gpusharing.core.allocation.links import Links, links_of
-from gpusharing.core.allocation.request import AllocationRequest, Choice
+from gpusharing.core.allocation.request import AllocationRequest, Choice, Refusal
 from gpusharing.core.allocation.together import evenly, fewest_gpus, most_linked
 from gpusharing.core.devices import Inventory
 from gpusharing.core.resources import Resource
@@ -34,44 +33,28 @@ def preferences(resource: Resource, inventory: Inventory, allocation: Allocation
 
 def prefer(request: AllocationRequest, preferences: Preferences) -> Choice:
     """Return the preferred ids, exactly `size` of them, or none and the reason."""
-    table = preferences.table
-    available = set(request.available)
-    flags = bytearray(map(available.__contains__, table.ids))
-    required = _known(request.must_include, table) if request.must_include else ()
-    unknown = _unknown(request, table) if flags.count(1) != len(available) or request.must_include else ()
-    if request.size <= 0:
-        return Choice((), "size", unknown)
-    if required and not _may_include(required, request, preferences.rule, flags):
-        return Choice((), "must-include", unknown)
-    must = tuple([table.ids[place] for place in required])
-    if request.size == len(must):
-        return Choice(must, "", unknown)
-    buckets = Buckets(table, request, flags, required)
-    if sum(buckets.free) < buckets.need:
-        return Choice((), "insufficient", unknown)
+    buckets = Buckets(preferences.table, request)
+    unknown = _unknown(request, buckets)
+    if refusal := _refusal(request, buckets, preferences.rule):
+        return Choice((), refusal, unknown)
+    if not buckets.need:
+        return Choice(buckets.must, "", unknown)
     chosen = _chosen(buckets, preferences.rule)
-    return Choice((*must, *chosen), "", unknown) if chosen else Choice((), "split", unknown)
+    return Choice((*buckets.must, *chosen), "", unknown) if chosen else Choice((), "split", unknown)
 
 
-def buckets_of(request: AllocationRequest, table: Table) -> Buckets:
-    """Return the GPUs as the request finds them, for explanations."""
-    flags = bytearray(map(set(request.available).__contains__, table.ids))
-    return Buckets(table, request, flags, _known(request.must_include, table))
+def _unknown(request: AllocationRequest, buckets: Buckets) -> tuple[str, ...]:
+    if request.must_include or request.sick or buckets.room < len(buckets.available):
+        return tuple(sorted(buckets.available.union(request.must_include).difference(buckets.table.gpu_of)))
+    return ()
 
 
-def _known(ids: Iterable[str], table: Table) -> tuple[int, ...]:
-    return tuple(sorted({table.places[each] for each in ids if each in table.places}))
-
-
-def _unknown(request: AllocationRequest, table: Table) -> tuple[str, ...]:
-    return tuple(sorted({*request.available, *request.must_include}.difference(table.places)))
-
-
-def _may_include(required: Sequence[int], request: AllocationRequest, rule: Rule, flags: bytearray) -> bool:
-    """Whether there is room for the must-include ids; whole GPUs must be available too (decision 53)."""
-    if len(required) > request.size:
-        return False
-    return rule.policy.NAME != "aligned" or all(flags[place] for place in required)
+def _refusal(request: AllocationRequest, buckets: Buckets, rule: Rule) -> Refusal:
+    if request.size <= 0:
+        return "size"
+    if buckets.need < 0 or (rule.policy.NAME == "aligned" and not buckets.available.issuperset(buckets.must)):
+        return "must-include"
+    return "insufficient" if buckets.room < buckets.need else ""
 
 
 def gpus_to_use(buckets: Buckets, rule: Rule) -> list[int]:

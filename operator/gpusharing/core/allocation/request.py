@@ -1,6 +1,6 @@
 """What the kubelet asks of an allocation, and what it is told: ids in, ids out."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple, NewType, Protocol
 
@@ -35,9 +35,10 @@ class AllocationRequest(NamedTuple):
     A named tuple, as `Choice` is: made for every call, in a third of the time that a frozen dataclass takes.
     """
 
-    available: Sequence[str]
+    # a frozenset is taken as it is
+    available: Collection[str]
     size: int
-    must_include: Sequence[str] = ()
+    must_include: Collection[str] = ()
     # ids of this resource whose GPU, MIG device or share is sick
     sick: Set[str] = frozenset()
     # those of the sick ones that a container still holds

@@ -3,7 +3,6 @@
 from tests.support.allocation import gpu, mig, shared_gpus, shares
 
 from gpusharing.core.allocation.buckets import WHOLE_GPU, Buckets, other_load, table_of
-from gpusharing.core.allocation.prefer import buckets_of
 from gpusharing.core.allocation.request import AllocationRequest, load, slices_and_ids
 from gpusharing.core.devices import Inventory
 from gpusharing.core.resources import Device
@@ -20,15 +19,15 @@ def test_devices_are_in_order_of_gpu_index_mig_index_and_replica() -> None:
         Device("B::0", "B", "B"),
     ]
     table = table_of(devices, INVENTORY)
-    assert table.ids == ("B::0", "A-0::1", "A-5::9", "A-5::10", "Z::0")
+    assert table.gpu_of == {"B::0": 0, "A-0::1": 1, "A-5::9": 1, "A-5::10": 1, "Z::0": 2}
+    assert [*table.gpu_of] == ["B::0", "A-0::1", "A-5::9", "A-5::10", "Z::0"]
     assert [each.uuid for each in table.gpus] == ["B", "A", "Z"]
     assert [[part.uuid for part in parts] for parts in table.parts] == [["B"], ["A-0", "A-5"], ["Z"]]
-    assert [table.gpu_of(place) for place in range(5)] == [0, 1, 1, 1, 2]
 
 
 def _mig_buckets(**request: object) -> Buckets:
     devices = [Device(f"{base}::{at}", base, "A") for base in ("A-0", "A-5") for at in range(2)]
-    return buckets_of(AllocationRequest(size=1, **request), table_of(devices, INVENTORY))  # type: ignore[arg-type]
+    return Buckets(table_of(devices, INVENTORY), AllocationRequest(size=1, **request))  # type: ignore[arg-type]
 
 
 def test_a_mig_instance_counts_with_all_its_slices_once_one_id_of_it_is_in_use() -> None:
@@ -49,7 +48,7 @@ def test_slices_count_before_ids() -> None:
 
 
 def test_must_include_ids_are_load_and_are_not_chosen_once_more() -> None:
-    buckets = buckets_of(AllocationRequest(["A::0", "A::1"], 2, ["A::0"]), shared_gpus({"A": 4}).table)
+    buckets = Buckets(shared_gpus({"A": 4}).table, AllocationRequest(["A::0", "A::1"], 2, ["A::0"]))
     assert (buckets.need, buckets.free, buckets.required, buckets.load) == (1, [1], [1], [3])
 
 

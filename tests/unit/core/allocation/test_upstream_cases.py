@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.allocation import counts, linked, mig_gpus, parents, shared_gpus, whole_gpus
+from tests.support.allocation import counts, ids_of, linked, mig_gpus, parents, shared_gpus, whole_gpus
 
 from gpusharing.core.allocation import partition
 from gpusharing.core.allocation.prefer import Preferences, prefer
@@ -65,7 +65,7 @@ def test_packed_and_distributed_answer_the_same_request_differently(case: dict[s
 def test_mig_devices_are_chosen_by_their_parent_gpu(policy: str, case: dict[str, Any]) -> None:
     table = mig_gpus(case["boards"], policy)
     used = {f"{board}-{at}" for board, count in case["used"].items() for at in range(count)}
-    choice = prefer(AllocationRequest([each for each in table.table.ids if each not in used], case["size"]), table)
+    choice = prefer(AllocationRequest([each for each in ids_of(table) if each not in used], case["size"]), table)
     assert parents(choice.ids) == case[policy][0]
 
 
@@ -112,7 +112,7 @@ def test_one_request_for_whole_gpus(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", SEQUENCES, ids=lambda case: f"{case['topology']} {case['sizes']}")
 def test_a_sequence_of_requests_for_whole_gpus(case: dict[str, Any]) -> None:
     table = _topology(case["topology"])
-    left, got = list(table.table.ids), []
+    left, got = ids_of(table), []
     for size in case["sizes"]:
         choice = prefer(AllocationRequest(left, size), table)
         left = [each for each in left if each not in choice.ids]
@@ -144,14 +144,14 @@ def test_two_mig_devices_go_to_one_parent_if_kept_together() -> None:
     case = next(case for case in DATA["ours"] if case["why"] == "keepTogether, MIG")
     table = mig_gpus(case["boards"], case["policy"], "preferred")
     used = {f"{board}-{at}" for board, count in case["used"].items() for at in range(count)}
-    choice = prefer(AllocationRequest([each for each in table.table.ids if each not in used], case["size"]), table)
+    choice = prefer(AllocationRequest([each for each in ids_of(table) if each not in used], case["size"]), table)
     assert [parents(choice.ids)] == case["ours"]
 
 
 def test_seven_requests_for_one_mig_device_touch_one_gpu() -> None:
     case = next(case for case in DATA["ours"] if case["why"] == "MIG parent")
     table = mig_gpus(case["boards"], case["policy"])
-    left, taken = list(table.table.ids), list[str]()
+    left, taken = ids_of(table), list[str]()
     for size in case["requests"]:
         choice = prefer(AllocationRequest(left, size), table)
         taken += choice.ids
