@@ -180,14 +180,13 @@ def test_an_outage_longer_than_the_lease_ends_the_leader_and_the_next_one_goes_o
     fleet: Fleet, control_plane: ControlPlane, account: Path
 ) -> None:
     nodes = fleet.nodes("gpu-a")
-    short = {"lease_duration": "1.5s", "lease_deadline": "1s", "lease_period": "0.2s"}
-    controller = Controller(account).start()
+    controller = Controller(account, lease_duration="5s", lease_deadline="4s", lease_period="0.5s").start()
     controller.wait_leading()
     fleet.policy("pack")
     config = fleet.settles("pack", nodes)
     control_plane.stop_api()
     assert controller.wait_end() == 1  # the pod's restart policy brings the next one
-    following = Controller(account, **short).start()
+    following = Controller(account).start()
     try:
 
         def waits() -> None:

@@ -1,5 +1,7 @@
 """The controller as the real process, with every duration at a tenth of its default.
 
+But for the Lease: a busy machine must not cost a test its controller. Tests of the Lease set their own.
+
 Processes are forked from one that has imported everything already: starting Python and importing Kopf and the client
 costs more than most tests.
 """
@@ -30,9 +32,9 @@ _PR_SET_PDEATHSIG = 1
 TENTH = {
     "resync": "48s",
     "status-pace": "0.2s",
-    "lease-duration": "5s",
-    "lease-deadline": "4s",
-    "lease-period": "0.5s",
+    "lease-duration": "60s",
+    "lease-deadline": "50s",
+    "lease-period": "2s",
     "request-timeout": "3s",
     "server-timeout": "5s",
     "inactivity-timeout": "6s",
