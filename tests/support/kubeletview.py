@@ -2,9 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from gpusharing.core.allocation.request import Choice
 from gpusharing.core.edits import Edits
 from gpusharing.core.errors import InvalidInput
-from gpusharing.core.resources import Device
+from gpusharing.core.kubeletchoice import Offer, Verdict, judge
+from gpusharing.core.listing import Entry
+from gpusharing.core.resources import Device, Resource
+from gpusharing.core.serving import ServedConfig
 
 GPU = "nvidia.com/gpu"
 
@@ -19,6 +23,8 @@ class StubView:
 
     def __init__(self, count: int = 8, name: str = GPU) -> None:
         self.name = name
+        self.policy = "packed"
+        self.verdicts: list[Verdict] = []
         self.show(devices(count))
         self.on_prefer: Callable[[Sequence[str], Sequence[str], int], Awaitable[Sequence[str]]] | None = None
         self.on_allocate: Callable[[Sequence[str]], Awaitable[Edits]] | None = None
@@ -31,11 +37,17 @@ class StubView:
     def listed(self) -> Sequence[tuple[Device, bool]]:
         return self._listed
 
-    async def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
+    async def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Choice:
         if self.on_prefer:
-            return await self.on_prefer(available, must_include, size)
+            return Choice(tuple(await self.on_prefer(available, must_include, size)))
         rest = sorted(set(available) - set(must_include))
-        return [*must_include, *rest[: size - len(must_include)]]
+        return Choice((*must_include, *rest[: size - len(must_include)]))
+
+    def judge(self, offer: Offer, ids: Sequence[str]) -> Verdict:
+        entries = {device.id: Entry(device, Resource(self.name, ()), ServedConfig()) for device, _ in self._listed}
+        verdict = judge(offer, ids, entries)
+        self.verdicts.append(verdict)
+        return verdict
 
     async def allocate(self, ids: Sequence[str]) -> Edits:
         if self.on_allocate:

@@ -69,6 +69,7 @@ class Reason(StrEnum):
     UNKNOWN_KEY = "UnknownKey", "The config has keys that no plugin knows; they are ignored, as NVIDIA's plugin does."
     # --- Events of the in-node plugin
     GPU_RECOVERED = "GpuRecovered", "A GPU or MIG device that was broken is given to pods again."
+    PREFERENCE_IGNORED = "PreferenceIgnored", "The kubelet gave a container other devices than the plugin preferred."
     # --- command line
     INVALID_INPUT = "InvalidInput", "A file or an argument cannot be read as what it should be."
     API_UNREACHABLE = "ApiUnreachable", "The API server cannot be reached, or refused the request."

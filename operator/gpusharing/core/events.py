@@ -116,6 +116,11 @@ def gpu_recovered(node: str, uid: str, devices: Sequence[str]) -> Event:
     return _node(node, uid, "Normal", Reason.GPU_RECOVERED, one_line(f"healthy again: {few(devices)}", MESSAGE_MAX))
 
 
+def preference_ignored(node: str, uid: str, sentence: str) -> Event:
+    """The kubelet gave a container other devices than the plugin preferred."""
+    return _node(node, uid, "Warning", Reason.PREFERENCE_IGNORED, one_line(sentence, MESSAGE_MAX))
+
+
 _GOOD = {
     Reason.APPLIED,
     Reason.AWAITING_REPORT,

@@ -173,6 +173,16 @@ def lost(listing: Listing, inventory: Inventory) -> dict[str, str]:
     return {gpu: f"{gpu} is no longer there" for gpu in gpus if gpu not in present}
 
 
+def listed_resources(listing: Listing) -> tuple[Resource, ...]:
+    """Return the resources whose ids are listed and not retiring."""
+    found = []
+    for entries in listing.lists.values():
+        current = list(_current(entries))
+        if current:
+            found.append(replace(current[0].resource, devices=tuple(entry.device for entry in current)))
+    return tuple(found)
+
+
 def check_fit(listing: Listing, wanted: Sequence[Resource]) -> None:
     """Raise InvalidInput if the wanted ids, with those that then retire, make a list that is too long (decision 31)."""
     for resource in wanted:

@@ -1,4 +1,4 @@
-"""What changed on a node between two reports, as Events: each problem once, and each device that is well again."""
+"""What changed on a node between two reports, as Events: problems, devices that are well again, advice not taken."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,11 @@ _QUIET = {Reason.CAPACITY_MISMATCH, Reason.DEVICES_RETIRING}
 
 def node_events(before: Observed | None, after: Observed, node: str, uid: str) -> tuple[Event, ...]:
     """Return the Events on the Node for what is new since `before`; None = since the plugin started."""
-    return (*_problems(before, after, node, uid), *_recoveries(before, after, node, uid))
+    return (
+        *_problems(before, after, node, uid),
+        *_recoveries(before, after, node, uid),
+        *_overruled(before, after, node, uid),
+    )
 
 
 def _problems(before: Observed | None, after: Observed, node: str, uid: str) -> Iterator[Event]:
@@ -30,3 +34,8 @@ def _recoveries(before: Observed | None, after: Observed, node: str, uid: str) -
     well = [name for name in named_sick(before) if name not in still]
     if well:
         yield events.gpu_recovered(node, uid, well)
+
+
+def _overruled(before: Observed | None, after: Observed, node: str, uid: str) -> Iterator[Event]:
+    if after.overruled and (before is None or after.overruled != before.overruled):
+        yield events.preference_ignored(node, uid, after.overruled)

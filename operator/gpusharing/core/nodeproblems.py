@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from gpusharing.api.reasons import Reason
 from gpusharing.core.devices import Inventory
+from gpusharing.core.fragmentation import Fragmentation
 from gpusharing.core.listing import Listing, Row, rows
 from gpusharing.core.occupancy import PodDevices, held_twice
 from gpusharing.core.oneline import few, one_line
@@ -49,6 +50,10 @@ class Observed:
     confirmed: Mapping[str, frozenset[str]] | None = None
     # why PodResources cannot be read; empty = it can
     pod_resources_error: str = ""
+    # how scattered that is; None = not known
+    fragmentation: Fragmentation | None = None
+    # the last choice of the kubelet's that was not the preferred one and that is told of; empty = there was none
+    overruled: str = ""
     # what is known of another device plugin on this host; empty = there is none
     not_alone: str = ""
     # resource → why the kubelet does not take it

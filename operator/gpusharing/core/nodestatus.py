@@ -9,11 +9,15 @@ from gpusharing.api.node import (
     READY_CONDITION,
     ConfigChange,
     ConfigReport,
+    FragmentationReport,
     GpuNodeStatus,
     OccupancyReport,
     ResourceReport,
+    ResourceRoom,
+    RestartSet,
 )
 from gpusharing.api.reasons import Reason
+from gpusharing.core.fragmentation import Fragmentation
 from gpusharing.core.inventoryreport import gpu_report
 from gpusharing.core.listing import Row, rows
 from gpusharing.core.nodeproblems import Observed, problems
@@ -46,6 +50,7 @@ def node_status(
         resources=resources[:ROWS_MAX],
         stale_resources=list(stale[:ROWS_MAX]),
         occupancy=_occupancy(observed)[:ROWS_MAX],
+        fragmentation=_fragmentation(observed.fragmentation) if observed.fragmentation else None,
         history=_history(observed, previous, now),
         conditions=[_condition(observed, listed, previous, now)],
     )
@@ -90,6 +95,20 @@ def _resources(observed: Observed, listed: Rows) -> list[ResourceReport]:
 def _occupancy(observed: Observed) -> list[OccupancyReport]:
     found = occupancy(observed.pods, observed.listing, observed.inventory)
     return [OccupancyReport(gpu=gpu.gpu, shares=gpu.shares, in_use=gpu.in_use) for gpu in found]
+
+
+def _fragmentation(found: Fragmentation) -> FragmentationReport:
+    rooms = [
+        ResourceRoom(name=room.resource, free_shares=room.free, largest_request=room.largest)
+        for room in found.resources[:ROWS_MAX]
+    ]
+    restart = found.restart
+    return FragmentationReport(
+        free_whole_gpus=found.free_gpus,
+        possible_whole_gpus=found.possible_gpus,
+        resources=rooms,
+        restart=RestartSet(gpu=restart.gpu, pods=list(restart.pods), more=restart.more) if restart else None,
+    )
 
 
 def _history(observed: Observed, previous: GpuNodeStatus | None, now: datetime) -> list[ConfigChange]:

@@ -57,6 +57,16 @@ class Resource:
         return self.replicas == 1 and all(device.base == device.gpu for device in self.devices)
 
 
+def gone(resources: Sequence[Resource], inventory: Inventory) -> dict[str, str]:
+    """Return MIG UUID → why it is sick, for MIG devices that the config has and the GPUs no longer.
+
+    A config that does not fit MIG's new state is refused, and what it made of the old one stays listed (decision 36).
+    """
+    present = {mig.uuid for gpu in inventory.gpus for mig in gpu.mig_devices}
+    migs = dict.fromkeys(device.base for each in resources for device in each.devices if device.base != device.gpu)
+    return {mig: f"{mig} is no longer there" for mig in migs if mig not in present}
+
+
 def resources_of(config: ServedConfig, inventory: Inventory) -> tuple[Resource, ...]:
     """Return what the config makes of the hardware, by name. Raises InvalidInput where NVIDIA's plugin would exit."""
     gpus = served_gpus(inventory)

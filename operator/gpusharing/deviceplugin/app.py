@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusharing.api.reasons import Reason
-from gpusharing.core.allocation.request import Choice
 from gpusharing.core.checkpoint import checkpoint_of, restore
 from gpusharing.core.errors import GpuSharingError
 from gpusharing.core.health import read_health_checks
@@ -213,7 +212,6 @@ class App:
             self._serve,
             report=self._report,
             save=self._save,
-            chose=_say_unknown,
             restored=restored,
             runtime=settings.container_runtime,
             times=PluginTimes(decisions=DecisionTimes(spacing=settings.change_spacing)),
@@ -303,8 +301,3 @@ class App:
 
 def _say_oddity(problem: str) -> None:
     log.warning("hardware", problem=problem)
-
-
-def _say_unknown(resource: str, choice: Choice) -> None:
-    if choice.unknown:
-        log.warning("the kubelet offered ids that are not ours", resource=resource, ids=list(choice.unknown[:10]))

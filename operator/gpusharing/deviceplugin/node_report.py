@@ -175,7 +175,14 @@ class NodeReporter:
         status = self._status(written.status)
         if self._node_condition and _on_node(status) != written.condition:
             return True
-        return None if status == written.status else _without_occupancy(status) != _without_occupancy(written.status)
+        if status == written.status:
+            return False if self._has_advice_to_tell_of() else None
+        return _without_occupancy(status) != _without_occupancy(written.status)
+
+    def _has_advice_to_tell_of(self) -> bool:
+        """Whether the kubelet ignored a preference since the last Event about that."""
+        seen, reported = self._observed, self._reported
+        return seen is not None and reported is not None and seen.overruled != reported.overruled
 
     def _of_this_node(self) -> _Written | None:
         known = self._written is not None and self._node is not None and self._written.uid == self._node.uid
@@ -287,7 +294,7 @@ def _status_of(gpu_node: JsonObject) -> GpuNodeStatus | None:
 
 def _without_occupancy(status: GpuNodeStatus) -> GpuNodeStatus:
     resources = [row.model_copy(update={"in_use": 0}) for row in status.resources]
-    return status.model_copy(update={"in_use": 0, "occupancy": [], "resources": resources})
+    return status.model_copy(update={"in_use": 0, "occupancy": [], "resources": resources, "fragmentation": None})
 
 
 def _wire(status: GpuNodeStatus) -> JsonObject:

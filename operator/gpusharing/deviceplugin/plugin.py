@@ -10,20 +10,21 @@ Whoever observes something calls `wake`. The lists wait for nothing: not for kub
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from gpusharing.core.acceptance import Accepted
-from gpusharing.core.allocation.request import Choice
 from gpusharing.core.devices import Inventory
-from gpusharing.core.listing import LINGER, SETTLE, Listing, advance, lost, next_deadline
+from gpusharing.core.listing import LINGER, SETTLE, Listing, advance, listed_resources, lost, next_deadline
 from gpusharing.core.nodeproblems import Observed
 from gpusharing.core.options import Options
-from gpusharing.core.resources import Resource
+from gpusharing.core.resources import Resource, gone
 from gpusharing.core.serving import ServedConfig
 from gpusharing.deviceplugin.config_source import Desired
 from gpusharing.deviceplugin.decider import SHORTEST, Decider, DecisionTimes
 from gpusharing.deviceplugin.edges import Hardware, Host, Server
+from gpusharing.deviceplugin.fragmentation import FragmentationLook
+from gpusharing.deviceplugin.overruled import Overruled
 from gpusharing.deviceplugin.registration import RegistrationStatus
 from gpusharing.deviceplugin.usage import Usage
 from gpusharing.deviceplugin.view import View
@@ -50,6 +51,8 @@ class PluginTimes:
     confirm: float = 0.3
     # between two looks at what nobody tells us of
     look: float = 1.0
+    # between two looks at how scattered the node is
+    fragmentation: float = 5.0
     # from a change to its being saved: the kubelet hears of it first; and until a disk that failed is tried again
     save: float = 0.05
     save_again: float = 10.0
@@ -79,7 +82,6 @@ class Plugin:
         *,
         report: Callable[[Observed], None] = lambda observed: None,
         save: Callable[[State], bool] = lambda state: True,
-        chose: Callable[[str, Choice], None] = lambda resource, choice: None,
         restored: State = State(),
         runtime: str = "",
         times: PluginTimes = PluginTimes(),
@@ -94,7 +96,6 @@ class Plugin:
         self._serve = serve
         self._report = report
         self._save = save
-        self._chose = chose
         self._times = times
         self._wake = asyncio.Event()
         self._unsaved = asyncio.Event()
@@ -115,6 +116,8 @@ class Plugin:
         self._views: dict[str, View] = {}
         self._servers: dict[str, Server] = {}
         self._farewells: dict[str, asyncio.Task[None]] = {}
+        self._fragmentation = FragmentationLook(times.fragmentation)
+        self._overruled = Overruled()
         self._streams: frozenset[str] = frozenset()
         # when lists or streams last changed; the kubelet's word from before is no word on them
         self._changed_at = float("-inf")
@@ -190,7 +193,7 @@ class Plugin:
 
     def _signs(self) -> tuple[object, ...]:
         """Return what nobody tells us of."""
-        return self.servers, self._is_confirmed(), self._wanted()
+        return self.servers, self._is_confirmed(), self._wanted(), self._fragmentation.is_due
 
     async def _keep_saved(self) -> None:
         while True:
@@ -234,7 +237,7 @@ class Plugin:
         """Return what should be listed; before the hardware was seen, what was listed before the restart."""
         fitted = self._decider.decision.fitted
         if fitted is None:
-            return _as_listed(self._listing)
+            return listed_resources(self._listing)
         return tuple(each for each in fitted.resources if not each.mps or self._has_daemon(each, fitted.served))
 
     def _has_daemon(self, resource: Resource, served: ServedConfig) -> bool:
@@ -248,7 +251,7 @@ class Plugin:
         if inventory is None:
             why = self._hardware.problem or GPUS_NOT_SEEN
             return {entry.device.gpu: why for entries in self._listing.lists.values() for entry in entries.values()}
-        return {**lost(self._listing, inventory), **_gone(wanted, inventory), **self._hardware.sick}
+        return {**lost(self._listing, inventory), **gone(wanted, inventory), **self._hardware.sick}
 
     # --- who hears of it
 
@@ -258,7 +261,7 @@ class Plugin:
         facts = self._decider.decision.facts
         for name in self._listing.lists:
             if name not in self._views:
-                self._views[name] = View(name, gave=self._usage.gave, chose=self._chose, answered=self._wake.set)
+                self._views[name] = self._view(name)
             changed = self._views[name].show(self._listing, inventory, facts, held)
             if name not in self._servers:
                 self._servers[name] = self._serve(self._views[name])
@@ -272,6 +275,9 @@ class Plugin:
         if streams != self._streams:
             self._streams = streams
             self._confirm_anew()
+
+    def _view(self, name: str) -> View:
+        return View(name, gave=self._usage.gave, overruled=self._overruled.note, answered=self._wake.set)
 
     async def _bid_farewell(self, name: str) -> None:
         """Stop serving a resource a moment after its empty list was sent (decision 46).
@@ -328,28 +334,10 @@ class Plugin:
             unknown_keys=fitted.accepted.unknown_keys if fitted else (),
             unknown_resources=fitted.unknown_resources if fitted else (),
             pods=usage.pods or (),
+            fragmentation=self._fragmentation.see(self._listing, usage.pods, hardware.inventory),
+            overruled=self._overruled.sentence,
             confirmed=usage.allocatable if self._is_confirmed() else None,
             pod_resources_error=usage.problem,
             not_alone=self.not_alone,
             unregistered=MappingProxyType({each.resource: each.problem for each in self.servers if each.problem}),
         )
-
-
-def _gone(wanted: Sequence[Resource], inventory: Inventory) -> dict[str, str]:
-    """Return MIG UUID → why it is sick, for MIG devices that the config has and the GPUs no longer.
-
-    A config that does not fit MIG's new state is refused, and what it made of the old one stays listed (decision 36).
-    """
-    present = {mig.uuid for gpu in inventory.gpus for mig in gpu.mig_devices}
-    migs = dict.fromkeys(device.base for each in wanted for device in each.devices if device.base != device.gpu)
-    return {mig: f"{mig} is no longer there" for mig in migs if mig not in present}
-
-
-def _as_listed(listing: Listing) -> tuple[Resource, ...]:
-    """Return the resources whose ids are listed and not retiring."""
-    found = []
-    for entries in listing.lists.values():
-        current = [entry for entry in entries.values() if entry.state != "retiring"]
-        if current:
-            found.append(replace(current[0].resource, devices=tuple(entry.device for entry in current)))
-    return tuple(found)

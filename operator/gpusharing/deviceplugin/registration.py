@@ -16,8 +16,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from gpusharing.deviceplugin.counts import Counts
 from gpusharing.deviceplugin.kubelet import KubeletWatcher
-from gpusharing.deviceplugin.servicer import AnswerTimes, Counts, ListFeed, ResourceServicer, ResourceView
+from gpusharing.deviceplugin.servicer import AnswerTimes, ListFeed, ResourceServicer, ResourceView
 from gpusharing.deviceplugin.sockets import FolderGone, SocketIdentity
 from gpusharing.deviceplugin.transport import GrpcTransport, RegisterFailed, Transport
 from gpusharing.observability.logs import logger

@@ -13,9 +13,12 @@ from typing import Any, Protocol
 
 import grpc
 
+from gpusharing.core.allocation.request import Choice
 from gpusharing.core.edits import Edits
 from gpusharing.core.errors import GpuSharingError
+from gpusharing.core.kubeletchoice import Offer, Verdict
 from gpusharing.core.resources import Device
+from gpusharing.deviceplugin.counts import Counts, PreferenceResult
 from gpusharing.deviceplugin.translate import allocate_response, list_message, preferred_response
 from gpusharing.deviceplugin.v1beta1 import deviceplugin_v1beta1_pb2 as pb
 from gpusharing.deviceplugin.v1beta1.deviceplugin_v1beta1_pb2_grpc import DevicePluginServicer
@@ -25,6 +28,8 @@ log = logger(__name__)
 
 # a sentence for people, in pod status and Event
 _MAX_SENTENCE = 600
+# seconds from one log line about unknown ids to the next
+_QUIET = 60.0
 
 
 class ResourceView(Protocol):
@@ -37,8 +42,15 @@ class ResourceView(Protocol):
     def listed(self) -> Sequence[tuple[Device, bool]]:
         """Return the whole list with whether each is Healthy; the same object while nothing changed."""
 
-    async def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
+    @property
+    def policy(self) -> str:
+        """Return the allocation policy that serves the resource."""
+
+    async def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Choice:
         """Return the ids that are best, or none to abstain."""
+
+    def judge(self, offer: Offer, ids: Sequence[str]) -> Verdict:
+        """Return how the ids of an `Allocate` compare with the preference before it."""
 
     async def allocate(self, ids: Sequence[str]) -> Edits:
         """Return what a container needs to use these. Raises InvalidInput with a sentence for the pod's owner."""
@@ -56,20 +68,6 @@ class AnswerTimes:
 
     answer: float = 2.0
     coalesce: float = 0.2
-
-
-@dataclass(slots=True)
-class Counts:
-    """What happened to one resource since the process started; for metrics."""
-
-    registrations: int = 0
-    refusals: int = 0
-    streams: int = 0
-    lists: int = 0
-    preferences: int = 0
-    abstentions: int = 0
-    allocations: int = 0
-    allocation_errors: int = 0
 
 
 class Refused(Exception):
@@ -133,6 +131,10 @@ class ResourceServicer(DevicePluginServicer):
         self._counts = counts
         self._times = times
         self._on_streams = on_streams
+        # the last preference that no `Allocate` came after yet, and the list that it was made for
+        self._offer: Offer | None = None
+        self._offered: Sequence[tuple[Device, bool]] = ()
+        self._say_unknown_from = float("-inf")
         self._ending = asyncio.Event()
         self._silent = False
         self._calls = 0
@@ -187,7 +189,10 @@ class ResourceServicer(DevicePluginServicer):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._times.answer
         with self._answering():
-            return preferred_response([await self._prefer(each, deadline) for each in request.container_requests])
+            offers = [await self._prefer(each, deadline) for each in request.container_requests]
+            # a kubelet asks for one container; what it does with more is not known
+            self._offer, self._offered = offers[0] if len(offers) == 1 else None, self._view.listed()
+            return preferred_response([offer.preferred for offer in offers])
 
     async def Allocate(self, request: pb.AllocateRequest, context: Any) -> pb.AllocateResponse:
         """Answer with one response for each container, or with an error that says why not (P5, P14)."""
@@ -208,6 +213,7 @@ class ResourceServicer(DevicePluginServicer):
 
     async def allocate(self, request: pb.AllocateRequest) -> pb.AllocateResponse:
         """Return the edits of each container. Raises Refused."""
+        offer, self._offer = self._offer, None
         if not request.container_requests:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"{self._view.name}: the request names no container")
         ids = [device_id for each in request.container_requests for device_id in each.devices_ids]
@@ -230,7 +236,14 @@ class ResourceServicer(DevicePluginServicer):
                 "hint: this is a bug; please report it with the log of the device plugin on this node",
             ) from error
         self._counts.allocations += len(edits)
+        if offer is not None and len(edits) == 1 and self._offered is self._view.listed():
+            self._count_verdict(self._view.judge(offer, ids))
         return allocate_response(edits)
+
+    def _count_verdict(self, verdict: Verdict) -> None:
+        self._counts.overruled += verdict.overruled
+        if verdict.split_by:
+            self._counts.splits[verdict.split_by] += 1
 
     def _code(self, ids: Sequence[str]) -> grpc.StatusCode:
         """Return the code of a refusal. For ids that are not ours the kubelet may have another plugin's list."""
@@ -239,22 +252,40 @@ class ResourceServicer(DevicePluginServicer):
         self._feed.send_again()
         return grpc.StatusCode.NOT_FOUND
 
-    async def _prefer(self, each: pb.ContainerPreferredAllocationRequest, deadline: float) -> Sequence[str]:
+    async def _prefer(self, each: pb.ContainerPreferredAllocationRequest, deadline: float) -> Offer:
+        """Return the request with its answer, and count it."""
         available, must_include = tuple(each.available_deviceIDs), tuple(each.must_include_deviceIDs)
+        choice, result = await self._choice(available, must_include, each.allocation_size, deadline)
+        self._counts.preferences[self._view.policy, result] += 1
+        if choice.unknown:
+            self._say_unknown(choice.unknown)
+        return Offer(available, must_include, each.allocation_size, choice.ids)
+
+    async def _choice(
+        self, available: Sequence[str], must_include: Sequence[str], size: int, deadline: float
+    ) -> tuple[Choice, PreferenceResult]:
         try:
             async with asyncio.timeout_at(deadline):
-                chosen = tuple(await self._view.prefer(available, must_include, each.allocation_size))
+                choice = await self._view.prefer(available, must_include, size)
         except TimeoutError:
             log.warning("no preference in time", resource=self._view.name, seconds=self._times.answer)
-            chosen = ()
+            return Choice(), "timeout"
         except Exception:
             log.exception("no preference: this is a bug, please report it", resource=self._view.name)
-            chosen = ()
-        if not _is_valid(chosen, available, must_include, each.allocation_size):
-            chosen = ()
-        self._counts.preferences += 1
-        self._counts.abstentions += not chosen
-        return chosen
+            return Choice(), "error"
+        if not choice.ids:
+            return choice, choice.refusal or "not-served"
+        if not _is_valid(choice.ids, available, must_include, size):
+            log.error("no valid preference: this is a bug, please report it", resource=self._view.name)
+            return choice._replace(ids=()), "error"
+        return choice, "chosen"
+
+    def _say_unknown(self, ids: Sequence[str]) -> None:
+        self._counts.unknown_ids += len(ids)
+        now = asyncio.get_running_loop().time()
+        if now >= self._say_unknown_from:
+            self._say_unknown_from = now + _QUIET
+            log.warning("the kubelet offered ids that are not ours", resource=self._view.name, ids=list(ids[:10]))
 
     @contextmanager
     def _answering(self) -> Iterator[None]:

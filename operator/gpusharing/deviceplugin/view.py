@@ -9,6 +9,7 @@ from gpusharing.core.devices import Inventory
 from gpusharing.core.edits import Edits
 from gpusharing.core.grant import grant
 from gpusharing.core.host import HostFacts
+from gpusharing.core.kubeletchoice import Offer, Verdict, judge, overruled_sentence
 from gpusharing.core.listing import Entry, Listing
 from gpusharing.core.resources import Device
 
@@ -23,13 +24,16 @@ class View:
         name: str,
         *,
         gave: Callable[[str, Sequence[str]], None],
-        chose: Callable[[str, Choice], None],
+        overruled: Callable[[str], None],
         answered: Callable[[], None],
     ) -> None:
-        """`gave` hears of each answered `Allocate`, `chose` of each preference, `answered` when no call is open."""
+        """`gave` hears of each answered `Allocate`, `answered` when no call is open.
+
+        `overruled` hears a sentence of each choice of the kubelet's that was not the preferred one.
+        """
         self._name = name
         self._gave = gave
-        self._chose = chose
+        self._overruled = overruled
         self._answered = answered
         self._listing = Listing()
         self._inventory = Inventory()
@@ -96,10 +100,15 @@ class View:
         if not self._calls:
             self._answered()
 
-    async def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Sequence[str]:
+    @property
+    def policy(self) -> str:
+        """Return the name of the allocation policy; `none` where nothing of the resource is served."""
+        return self._preferences.rule.policy.NAME if self._preferences else "none"
+
+    async def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Choice:
         """Return the ids that are best; none where there is no choice to be made."""
         if self._preferences is None:
-            return ()
+            return Choice()
         request = AllocationRequest(
             available,
             size,
@@ -108,9 +117,14 @@ class View:
             sick_and_held=self._sick & self._held,
             other_load=self._loads,
         )
-        choice = prefer(request, self._preferences)
-        self._chose(self._name, choice)
-        return choice.ids
+        return prefer(request, self._preferences)
+
+    def judge(self, offer: Offer, ids: Sequence[str]) -> Verdict:
+        """Return how the ids of an `Allocate` compare with the preference before it, and tell if it was not taken."""
+        verdict = judge(offer, ids, self._entries())
+        if verdict.overruled:
+            self._overruled(overruled_sentence(self._name, offer, ids))
+        return verdict
 
     async def allocate(self, ids: Sequence[str]) -> Edits:
         """Return what a container with these ids gets. Raises InvalidInput with a sentence for the pod's owner."""

@@ -1,9 +1,11 @@
 """The in-node plugin's metrics. Labels are bounded by the node's GPUs and resources: never a pod, never a share."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from gpusharing.core.fragmentation import Fragmentation
 from gpusharing.core.listing import rows
 from gpusharing.core.nodeproblems import Observed, problems
 from gpusharing.core.occupancy import held_twice, occupancy
@@ -17,10 +19,18 @@ class ResourceCounts(Protocol):
     refusals: int
     streams: int
     lists: int
-    preferences: int
-    abstentions: int
     allocations: int
     allocation_errors: int
+    unknown_ids: int
+    overruled: int
+
+    @property
+    def preferences(self) -> Mapping[tuple[str, str], int]:
+        """Return (allocation policy, result) → answers."""
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        """Return by whose choice → requests that were split needlessly."""
 
 
 class PluginMetrics:
@@ -43,14 +53,33 @@ class PluginMetrics:
         )
         self.preferences_total = Counter(
             "gpusharing_plugin_preferences_total",
-            "Answers to GetPreferredAllocation by result: chosen, empty.",
-            ["resource", "result"],
+            "Answers to GetPreferredAllocation by allocation policy and result: chosen, or why there is no preference: "
+            "size, must-include, insufficient, split, not-served, timeout, error.",
+            ["resource", "policy", "result"],
             registry=registry,
         )
         self.allocations_total = Counter(
             "gpusharing_plugin_allocations_total",
             "Answers to Allocate by result: allocated, refused.",
             ["resource", "result"],
+            registry=registry,
+        )
+        self.preferences_ignored_total = Counter(
+            "gpusharing_plugin_preferences_ignored_total",
+            "Allocate calls for other devices than were preferred.",
+            ["resource"],
+            registry=registry,
+        )
+        self.avoidable_splits_total = Counter(
+            "gpusharing_plugin_avoidable_splits_total",
+            "Requests on several GPUs that one GPU had room for, by whose choice: plugin (by its policy), kubelet.",
+            ["resource", "choice"],
+            registry=registry,
+        )
+        self.unknown_ids_total = Counter(
+            "gpusharing_plugin_unknown_ids_total",
+            "Ids that the kubelet offered and that are not ours; they are left out.",
+            ["resource"],
             registry=registry,
         )
         # --- what is served
@@ -74,6 +103,22 @@ class PluginMetrics:
         )
         self.gpu_shares_in_use = Gauge(
             "gpusharing_plugin_gpu_shares_in_use", "Ids of the GPU that pods hold.", ["gpu", "uuid"], registry=registry
+        )
+        self.whole_gpus = Gauge(
+            "gpusharing_plugin_whole_gpus",
+            "Healthy GPUs that are free, and those that could be (possible) if what pods hold were packed onto the "
+            "fewest GPUs; absent while what pods hold is not known.",
+            ["state"],
+            registry=registry,
+        )
+        self.free_shares = Gauge(
+            "gpusharing_plugin_free_shares", "Healthy devices that no pod holds.", ["resource"], registry=registry
+        )
+        self.largest_request = Gauge(
+            "gpusharing_plugin_largest_request",
+            "The largest request that a single GPU can hold.",
+            ["resource"],
+            registry=registry,
         )
         self.devices_held_twice = Gauge(
             "gpusharing_plugin_devices_held_twice",
@@ -114,7 +159,8 @@ class PluginMetrics:
             ["verb"],
             registry=registry,
         )
-        self._counted: dict[tuple[str, str], int] = {}
+        # counter, resource and further labels → what was taken in
+        self._counted: dict[tuple[object, ...], int] = {}
 
     def observe_call(self, verb: str, path: str, code: int, seconds: float) -> None:
         """Count one request; the path is reduced to its resource."""
@@ -124,26 +170,29 @@ class PluginMetrics:
 
     def count(self, resource: str, counts: ResourceCounts) -> None:
         """Take in what happened to a resource since the last call."""
-        for counter, labels, field in (
-            (self.registrations_total, (resource, "accepted"), "registrations"),
-            (self.registrations_total, (resource, "refused"), "refusals"),
-            (self.streams_total, (resource,), "streams"),
-            (self.lists_sent_total, (resource,), "lists"),
-            (self.preferences_total, (resource, "chosen"), "preferences"),
-            (self.preferences_total, (resource, "empty"), "abstentions"),
-            (self.allocations_total, (resource, "allocated"), "allocations"),
-            (self.allocations_total, (resource, "refused"), "allocation_errors"),
+        for counter, labels, total in (
+            (self.registrations_total, ("accepted",), counts.registrations),
+            (self.registrations_total, ("refused",), counts.refusals),
+            (self.streams_total, (), counts.streams),
+            (self.lists_sent_total, (), counts.lists),
+            (self.allocations_total, ("allocated",), counts.allocations),
+            (self.allocations_total, ("refused",), counts.allocation_errors),
+            (self.unknown_ids_total, (), counts.unknown_ids),
+            (self.preferences_ignored_total, (), counts.overruled),
+            *((self.preferences_total, labels, total) for labels, total in counts.preferences.items()),
+            *((self.avoidable_splits_total, (choice,), total) for choice, total in counts.splits.items()),
         ):
-            total = int(getattr(counts, field))
-            before = self._counted.get((resource, field), 0)
+            key = (counter, resource, *labels)
+            before = self._counted.get(key, 0)
             # a resource that went and came back counts from 0 again
-            counter.labels(*labels).inc(total - before if total >= before else total)
-            self._counted[resource, field] = total
+            counter.labels(resource, *labels).inc(total - before if total >= before else total)
+            self._counted[key] = total
 
     def show(self, observed: Observed) -> None:
         """Show the state of the node as it is now; what is not there any more is shown no longer."""
         self._show_devices(observed)
         self._show_gpus(observed)
+        self._show_fragmentation(observed.fragmentation)
         self.devices_held_twice.set(len(held_twice(observed.pods, observed.inventory)))
         self.not_alone.set(bool(observed.not_alone))
         self.problem.clear()
@@ -170,3 +219,14 @@ class PluginMetrics:
         for row in occupancy(observed.pods, observed.listing, observed.inventory):
             self.gpu_shares.labels(indices[row.gpu], row.gpu).set(row.shares)
             self.gpu_shares_in_use.labels(indices[row.gpu], row.gpu).set(row.in_use)
+
+    def _show_fragmentation(self, found: Fragmentation | None) -> None:
+        for gauge in (self.whole_gpus, self.free_shares, self.largest_request):
+            gauge.clear()
+        if found is None:
+            return
+        self.whole_gpus.labels("free").set(found.free_gpus)
+        self.whole_gpus.labels("possible").set(found.possible_gpus)
+        for room in found.resources:
+            self.free_shares.labels(room.resource).set(room.free)
+            self.largest_request.labels(room.resource).set(room.largest)

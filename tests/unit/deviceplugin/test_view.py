@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.hardware import ConfigBuilder, gpu_uuid, make_config, make_hardware
 
-from gpusharing.core.allocation.request import Choice
 from gpusharing.core.devices import Inventory
 from gpusharing.core.errors import InvalidInput
 from gpusharing.core.host import HostFacts
@@ -27,7 +26,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.gave: list[tuple[str, tuple[str, ...]]] = []
-        self.chose: list[Choice] = []
+        self.overruled: list[str] = []
         self.answered = 0
 
 
@@ -39,7 +38,7 @@ class Seen:
         self.view = View(
             GPU,
             gave=lambda name, ids: self.heard.gave.append((name, tuple(ids))),
-            chose=lambda name, choice: self.heard.chose.append(choice),
+            overruled=self.heard.overruled.append,
             answered=self._answered,
         )
         self.listing, self.inventory = Listing(), inventory
@@ -85,14 +84,14 @@ async def test_a_preference_follows_policy_and_what_is_held() -> None:
     free = [device for device in seen.ids if device != f"{G1}::0"]
     seen.held = {GPU: frozenset({f"{G1}::0"})}
     seen.show()
-    assert await seen.view.prefer(free, (), 2) == (f"{G1}::1", f"{G1}::2")
+    assert (await seen.view.prefer(free, (), 2)).ids == (f"{G1}::1", f"{G1}::2")
 
 
 async def test_what_other_resources_hold_counts_too() -> None:
     seen = Seen(make_config().shared(4))
     seen.held = {"nvidia.com/mig-1g.10gb": frozenset({G0})}
     seen.show()
-    assert await seen.view.prefer(seen.ids, (), 1) == (f"{G1}::0",)
+    assert (await seen.view.prefer(seen.ids, (), 1)).ids == (f"{G1}::0",)
 
 
 @pytest.mark.fault("F12")
@@ -100,7 +99,7 @@ async def test_a_gpu_with_a_sick_share_comes_last() -> None:
     seen = Seen()
     seen.to(PACKED, sick=[f"{G0}::3"])
     available = [device.id for device, healthy in seen.view.listed() if healthy]
-    assert await seen.view.prefer(available, (), 1) == (f"{G1}::0",)
+    assert (await seen.view.prefer(available, (), 1)).ids == (f"{G1}::0",)
 
 
 @pytest.mark.obligation("P4")
@@ -114,7 +113,7 @@ async def test_whatever_is_asked_the_answer_is_a_whole_choice_or_none(
     available: list[str], must_include: list[str], size: int
 ) -> None:
     seen = Seen()
-    chosen = await seen.view.prefer(available, must_include, size)
+    chosen = (await seen.view.prefer(available, must_include, size)).ids
     assert len(chosen) in {0, size}
     assert len(set(chosen)) == len(chosen)
     assert set(chosen) <= {*available, *must_include}
@@ -122,8 +121,8 @@ async def test_whatever_is_asked_the_answer_is_a_whole_choice_or_none(
 
 async def test_unknown_ids_are_told() -> None:
     seen = Seen()
-    await seen.view.prefer([*seen.ids, "GPU-gone::0"], ["GPU-gone::0"], 2)
-    assert seen.heard.chose[-1].unknown == ("GPU-gone::0",)
+    choice = await seen.view.prefer([*seen.ids, "GPU-gone::0"], ["GPU-gone::0"], 2)
+    assert choice.unknown == ("GPU-gone::0",)
 
 
 async def test_with_nothing_but_retiring_ids_there_is_no_preference() -> None:
@@ -133,7 +132,7 @@ async def test_with_nothing_but_retiring_ids_there_is_no_preference() -> None:
         seen.listing, (), make_config().build(), sick={}, held=seen.held, calls_open=frozenset(), now=2.0
     )
     seen.show()
-    assert await seen.view.prefer(seen.ids, (), 1) == ()
+    assert (await seen.view.prefer(seen.ids, (), 1)).ids == ()
 
 
 async def test_an_answer_counts_as_held_and_a_refusal_does_not() -> None:
@@ -177,4 +176,4 @@ async def test_links_that_change_change_the_preference_although_the_ids_stay() -
     seen = Seen()
     seen.inventory = replace(TWO, gpus=tuple(replace(gpu, index=1 - gpu.index) for gpu in TWO.gpus))
     seen.show()
-    assert await seen.view.prefer(seen.ids, (), 1) == (f"{G1}::0",)
+    assert (await seen.view.prefer(seen.ids, (), 1)).ids == (f"{G1}::0",)

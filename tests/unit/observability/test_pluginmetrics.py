@@ -1,11 +1,12 @@
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 from tests.support.hardware import gpu_uuid, make_config, make_hardware
 
+from gpusharing.core.fragmentation import fragmentation
 from gpusharing.core.listing import Listing, advance
 from gpusharing.core.nodeproblems import Observed
 from gpusharing.core.occupancy import PodDevices
@@ -21,6 +22,7 @@ PODS = (PodDevices("team-a", "web", "main", GPU, (f"{gpu_uuid(0)}::0", f"{gpu_uu
 SEEN = Observed(
     inventory=HARDWARE, listing=LISTED, served=FOUR, sick=SICK, pods=PODS, confirmed={GPU: frozenset("abcd")}
 )
+LABELS = {"resource", "policy", "result", "choice", "state", "gpu", "uuid", "reason", "verb", "code"}
 
 
 @dataclass
@@ -29,10 +31,12 @@ class Counts:
     refusals: int = 0
     streams: int = 0
     lists: int = 0
-    preferences: int = 0
-    abstentions: int = 0
     allocations: int = 0
     allocation_errors: int = 0
+    unknown_ids: int = 0
+    overruled: int = 0
+    preferences: dict[tuple[str, str], int] = field(default_factory=dict)
+    splits: dict[str, int] = field(default_factory=dict)
 
 
 def value(metrics: PluginMetrics, name: str, **labels: str) -> float | None:
@@ -46,7 +50,7 @@ def test_every_metric_has_our_prefix_and_no_label_for_a_pod_a_node_or_a_share() 
         [family] = metric.describe()
         assert re.fullmatch(r"gpusharing_plugin_[a-z_]+", family.name)
         assert family.documentation.endswith(".")
-        assert set(metric._labelnames) <= {"resource", "result", "state", "gpu", "uuid", "reason", "verb", "code"}
+        assert set(metric._labelnames) <= LABELS
 
 
 def test_what_happened_is_counted_once_also_when_a_resource_begins_anew() -> None:
@@ -56,25 +60,33 @@ def test_what_happened_is_counted_once_also_when_a_resource_begins_anew() -> Non
     metrics.count(GPU, counts)
     metrics.count(GPU, counts)
     assert value(metrics, "lists_sent_total", resource=GPU) == 5
-    metrics.count(GPU, Counts(lists=2, refusals=1))
+    metrics.count(GPU, Counts(lists=2, refusals=1, splits={"kubelet": 1}))
+    metrics.count(GPU, Counts(lists=2, refusals=1, splits={"kubelet": 3}))
     assert value(metrics, "lists_sent_total", resource=GPU) == 7
     assert value(metrics, "registrations_total", resource=GPU, result="accepted") == 1
     assert value(metrics, "registrations_total", resource=GPU, result="refused") == 1
+    assert value(metrics, "avoidable_splits_total", resource=GPU, choice="kubelet") == 3
 
 
 def test_each_count_goes_into_a_series_of_its_own() -> None:
     metrics = PluginMetrics()
-    metrics.count(GPU, Counts(1, 2, 3, 4, 5, 6, 7, 8))
+    answers = {("packed", "chosen"): 9, ("packed", "insufficient"): 10, ("distributed", "chosen"): 11}
+    metrics.count(GPU, Counts(1, 2, 3, 4, 5, 6, 7, 8, answers, {"plugin": 12, "kubelet": 13}))
     assert [
         value(metrics, "registrations_total", resource=GPU, result="accepted"),
         value(metrics, "registrations_total", resource=GPU, result="refused"),
         value(metrics, "streams_total", resource=GPU),
         value(metrics, "lists_sent_total", resource=GPU),
-        value(metrics, "preferences_total", resource=GPU, result="chosen"),
-        value(metrics, "preferences_total", resource=GPU, result="empty"),
         value(metrics, "allocations_total", resource=GPU, result="allocated"),
         value(metrics, "allocations_total", resource=GPU, result="refused"),
-    ] == [1, 2, 3, 4, 5, 6, 7, 8]
+        value(metrics, "unknown_ids_total", resource=GPU),
+        value(metrics, "preferences_ignored_total", resource=GPU),
+        value(metrics, "preferences_total", resource=GPU, policy="packed", result="chosen"),
+        value(metrics, "preferences_total", resource=GPU, policy="packed", result="insufficient"),
+        value(metrics, "preferences_total", resource=GPU, policy="distributed", result="chosen"),
+        value(metrics, "avoidable_splits_total", resource=GPU, choice="plugin"),
+        value(metrics, "avoidable_splits_total", resource=GPU, choice="kubelet"),
+    ] == list(range(1, 14))
 
 
 def test_the_state_of_the_node_is_shown_by_resource_and_by_gpu() -> None:
@@ -92,6 +104,18 @@ def test_the_state_of_the_node_is_shown_by_resource_and_by_gpu() -> None:
         assert value(metrics, "gpu_shares", **gpu) == 4
         assert value(metrics, "gpu_shares_in_use", **gpu) == in_use
     assert value(metrics, "problem", reason="GpuUnhealthy") == 1
+
+
+def test_how_scattered_the_node_is_is_shown_by_resource_and_not_at_all_where_it_is_not_known() -> None:
+    metrics = PluginMetrics()
+    metrics.show(replace(SEEN, fragmentation=fragmentation(LISTED, PODS, HARDWARE)))
+    assert value(metrics, "whole_gpus", state="free") == 0
+    assert value(metrics, "whole_gpus", state="possible") == 0
+    assert value(metrics, "free_shares", resource=GPU) == 2
+    assert value(metrics, "largest_request", resource=GPU) == 2
+    metrics.show(SEEN)
+    assert value(metrics, "whole_gpus", state="free") is None
+    assert value(metrics, "free_shares", resource=GPU) is None
 
 
 def test_what_is_not_there_any_more_is_shown_no_longer() -> None:
