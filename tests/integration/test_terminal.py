@@ -1,5 +1,6 @@
 """What people see: real terminals of several widths, colour, and none of it in a pipe."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,23 @@ def test_colour_is_for_terminals_that_want_it(saved: str) -> None:
     assert ESCAPE in coloured
     assert ESCAPE not in plain + dumb + piped
     assert plain == piped
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_reasons_of_a_preference_stand_below_its_line_on_a_terminal(tmp_path: Path, columns: int) -> None:
+    uuids = [f"GPU-{at:08}-aaaa-bbbb-cccc-dddddddddddd" for at in range(2)]
+    free = {uuids[0]: 6, uuids[1]: 9}
+    case = {"policy": "packed", "replicas": dict.fromkeys(uuids, 10), "available": free, "required": {uuids[1]: 1}}
+    file = tmp_path / "requests.json"
+    file.write_text(json.dumps({"cases": [{**case, "unhealthy": {uuids[1]: 1}, "size": 2}]}))
+    command = ["prefer", str(file), "--explain", "--check"]
+    shown = on_a_terminal(command, columns=columns, NO_COLOR="1").splitlines()
+    assert max(map(len, shown[1:])) <= columns
+    assert json.loads(shown[0]) == {"case": 0, "counts": {uuids[0]: 1, uuids[1]: 1}}
+    assert shown[1:3] == ["  packed: the fullest GPU first", f"  GPU 0 ({uuids[0]}): 6 of 10 free, load 4"]
+    assert shown[-1] == "1 cases, 0 different"
+    (piped,) = kubectl("gpusharing", *command).stdout.splitlines()
+    assert " ".join(json.loads(piped)["explain"]).split() == " ".join(shown[1:-1]).split()
 
 
 def test_a_pipe_is_never_cut(saved: str) -> None:

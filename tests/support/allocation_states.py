@@ -206,6 +206,35 @@ class WordForWord:
 
         return list(min(combinations(with_room, min(self.need, len(with_room))), key=key))
 
+    def aligned(self, size: int) -> list[str]:
+        """Whole GPUs: of all partitions the first one with the most points, and its best set; one GPU by its index."""
+        uuids = [it.uuid for it in self.state.inventory.gpus]
+        free = [at for at, uuid in enumerate(uuids) if uuid in self.state.with_state(FREE)]
+        required = {uuids.index(each) for each in self.state.required}
+
+        def points(*sets: Sequence[int]) -> int:
+            return sum(pair_score(self._link(uuids[i], uuids[j])) for one in sets for i, j in combinations(one, 2))
+
+        def answers(sets: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+            return [one for one in sets if len(one) == size and required <= set(one)]
+
+        if size == 1:
+            return [uuids[at] for at in sorted(required) or free[:1]]
+        best = max(filter(answers, _partitions(free, size)), key=lambda sets: points(*sets))
+        return [uuids[at] for at in max(answers(best), key=points)]
+
+
+def _partitions(places: Sequence[int], size: int) -> list[list[tuple[int, ...]]]:
+    """All of them in lexicographic order; what is left over is a set that is filled up with higher places."""
+    over = len(places) % size
+    found = [
+        [(places[0], *others), *rest]
+        for length in ({over, size} - {0} if len(places) > over else {over} - {0})
+        for others in combinations(places[1:], length - 1)
+        for rest in _partitions([each for each in places[1:] if each not in others], size)
+    ]
+    return sorted(found, key=lambda sets: [one + (99,) * (size - len(one)) for one in sets]) or [[]]
+
 
 def counted(
     state: State, ids: Sequence[str], of: Callable[[Device], str] = lambda device: device.gpu

@@ -1,13 +1,16 @@
 """`kubectl gpusharing prefer`."""
 
 import json
+import shutil
+import sys
+import textwrap
 from typing import Annotated
 
 import typer
 
 from gpusharing.cli.files import read_text, shown
 from gpusharing.cli.output import print_line, say
-from gpusharing.core.allocation.cases import MAX_CHARACTERS, answer, difference, read_cases
+from gpusharing.core.allocation.cases import MAX_CHARACTERS, Answer, answer, difference, read_cases
 
 OK, DIFFERENT = 0, 1
 
@@ -20,6 +23,7 @@ def prefer(
     """Say which devices the plugin would prefer for the requests in a file. Needs no cluster.
 
     Prints one line of JSON for each case: `case` (from 0) and `counts`, or for whole GPUs `choice` and `score`.
+    With --explain `explain` says why; on a terminal that stands below the line.
 
     Exit code: 0 fine, 1 with --check if an answer is not the recorded one, 2 where the command line is wrong.
 
@@ -32,10 +36,21 @@ def prefer(
     different = 0
     for number, case in enumerate(cases):
         got = answer(number, case, explained=explain)
-        print_line(json.dumps(got.to_wire(), ensure_ascii=False))
+        _print(got)
         if check and (text := difference(case, got)):
             different += 1
             say(f"case {number}: {text}")
     if check:
         say(f"{len(cases)} cases, {different} different")
     return DIFFERENT if different else OK
+
+
+def _print(answer: Answer) -> None:
+    """Print a line of JSON; its reasons, if there are any, are in it for programs and below it for people."""
+    reasons = answer.explain if answer.explain and sys.stdout.isatty() else []
+    line = answer.model_copy(update={"explain": None}) if reasons else answer
+    print_line(json.dumps(line.to_wire(), ensure_ascii=False))
+    columns = shutil.get_terminal_size().columns
+    for reason in reasons:
+        for part in textwrap.wrap(reason, columns, initial_indent="  ", subsequent_indent="    "):
+            print_line(part)

@@ -18,6 +18,9 @@ from gpusharing.core.allocation.request import AllocationRequest, Load, load
 from gpusharing.core.devices import Gpu, Inventory, MigDevice, base_of, replica_of
 from gpusharing.core.resources import Device
 
+# GPUs by their places in a table, in order
+GpuSet = tuple[int, ...]
+
 # A GPU that a container has to itself under an older config: as full as can be (decision 52).
 WHOLE_GPU = load(slices=8)
 
@@ -180,6 +183,10 @@ class Buckets:
             sum(load(slices=part.slices, ids=held) for part, held in zip(parts, of_gpu, strict=True) if held)
             for parts, of_gpu in zip(self.table.parts, self._held, strict=True)
         ]
+
+    def touched(self) -> list[int]:
+        """Return the GPUs that the request is on already, by index: those of must-include ids."""
+        return list(compress(count(), self.required))
 
     def candidates(self) -> list[int]:
         """Return the GPUs that have something to choose, by index."""

@@ -62,8 +62,7 @@ def gpus_to_use(buckets: Buckets, rule: Rule) -> list[int]:
     if rule.keep_together == "none":
         return most_linked(buckets) if rule.linked else buckets.candidates()
     gpus = fewest_gpus(buckets, rule.policy.LOAD_SIGN, linked=rule.linked)
-    touched = {gpu for gpu, required in enumerate(buckets.required) if required}
-    return [] if rule.keep_together == "required" and len(touched.union(gpus)) > 1 else gpus
+    return [] if rule.keep_together == "required" and len({*gpus, *buckets.touched()}) > 1 else gpus
 
 
 def _chosen(buckets: Buckets, rule: Rule) -> list[str]:

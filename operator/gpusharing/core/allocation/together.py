@@ -9,12 +9,11 @@ from heapq import nlargest
 from itertools import accumulate, combinations
 from math import comb
 
-from gpusharing.core.allocation.buckets import Buckets
+from gpusharing.core.allocation.buckets import Buckets, GpuSet
 
 # All sets of up to 16 GPUs (12,870 of eight); where links count, which takes longer to see, of up to four of 16.
 SETS_MAX, LINKED_SETS_MAX = 13_000, 2_000
 
-GpuSet = tuple[int, ...]
 # What a set is compared by, the most important first; less is better.
 Criteria = tuple[Callable[[GpuSet], int], ...]
 
@@ -47,7 +46,7 @@ def most_linked(buckets: Buckets) -> list[int]:
     """
     candidates = buckets.candidates()
     count = min(buckets.need, len(candidates))
-    touched, links = _touched(buckets), buckets.table.links
+    touched, links = buckets.touched(), buckets.table.links
     criteria: Criteria = (
         lambda gpus: sum(buckets.sick[gpu] for gpu in gpus),
         lambda gpus: sum(buckets.required[gpu] > 0 for gpu in gpus),
@@ -80,10 +79,6 @@ def _healthy_if_enough(buckets: Buckets) -> list[int]:
     return healthy if sum(buckets.free[gpu] for gpu in healthy) >= buckets.need else candidates
 
 
-def _touched(buckets: Buckets) -> list[int]:
-    return [gpu for gpu, required in enumerate(buckets.required) if required]
-
-
 def _fittest_set(buckets: Buckets, load_sign: int, gpus: Sequence[int], count: int, missing: int) -> Sequence[int]:
     """Return the set with room enough that is best by `(load, free for packed or -free for distributed, indices)`."""
     free, load = buckets.free, buckets.load
@@ -105,7 +100,7 @@ def _linked_set(
     buckets: Buckets, load_sign: int, at_hand: Sequence[int], gpus: Sequence[int], count: int, missing: int
 ) -> Sequence[int]:
     """Return the set that is best by `(unlinked pairs, uneven, -pair score)`, then as `_fittest_set` says."""
-    free, load, links, touched = buckets.free, buckets.load, buckets.table.links, _touched(buckets)
+    free, load, links, touched = buckets.free, buckets.load, buckets.table.links, buckets.touched()
     criteria: Criteria = (
         lambda some: links.unlinked([*touched, *some]),
         lambda some: _unevenness(buckets, touched, (*at_hand, *some)) if len(some) == count else 0,

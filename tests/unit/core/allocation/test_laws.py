@@ -46,6 +46,20 @@ def test_the_answer_is_exactly_as_asked_for_or_nothing(setting: tuple[str, str, 
     _same_for_any_order(choice, setting, state, Random(seed))
 
 
+@given(
+    setting=ANY_SETTING, state=states(), others=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 999)), max_size=4)
+)
+@settings(max_examples=50)
+def test_earlier_requests_leave_no_trace(
+    setting: tuple[str, str, str], state: State, others: list[tuple[int, int]]
+) -> None:
+    request, used = state.request(), state.preferences(*setting)
+    for size, seed in others:
+        available = _shuffled(list(state.states), Random(seed))[: len(state.states) // 2 + 1]
+        prefer(request._replace(available=available, size=size, must_include=available[:1]), used)
+    assert prefer(request, used) == prefer(request, state.preferences(*setting))
+
+
 def _same_for_any_order(choice: Choice, setting: tuple[str, str, str], state: State, random: Random) -> None:
     """Shuffle everything that has an order, double what may be doubled, and ask again."""
     request = state.request()
@@ -66,6 +80,7 @@ def _same_for_any_order(choice: Choice, setting: tuple[str, str, str], state: St
     )
     again = State(inventory, resource, state.states, state.required, state.other_load, state.size)
     assert prefer(shuffled, again.preferences(*setting)) == choice
+    assert prefer(shuffled._replace(available=frozenset(shuffled.available)), again.preferences(*setting)) == choice
 
 
 def _shuffled(values: list[T], random: Random) -> list[T]:

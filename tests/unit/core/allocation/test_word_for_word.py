@@ -3,9 +3,10 @@
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.support.allocation_states import State, WordForWord, counted, states
+from tests.support.allocation_states import FREE, State, WordForWord, counted, states
 
 from gpusharing.core.allocation.prefer import prefer
+from gpusharing.core.allocation.request import AllocationRequest
 
 SHARED = st.sampled_from(("shares", "mig", "shared mig")).flatmap(states)
 
@@ -63,3 +64,11 @@ def test_spread_over_the_best_linked_gpus(state: State) -> None:
     slowly = WordForWord(state)
     choice = prefer(state.request(), state.preferences("spread", topology="preferred"))
     assert list(choice.ids) == slowly.share_by_share("spread", slowly.most_linked())
+
+
+@given(state=states("whole", sick=False, max_gpus=3), size=st.integers(1, 6))
+def test_the_best_set_of_whole_gpus_of_the_first_of_the_best_partitions(state: State, size: int) -> None:
+    free, required = state.with_state(FREE), set(state.required)
+    assume(len(required) < size <= len(free))
+    choice = prefer(AllocationRequest(free, size, state.required), state.preferences("packed"))
+    assert set(choice.ids) == set(WordForWord(state).aligned(size))

@@ -7,8 +7,7 @@ the answer (contract 12.4). The partition with the most points wins, and of its 
 from collections.abc import Sequence
 
 from gpusharing.core.allocation import partition
-from gpusharing.core.allocation.buckets import Buckets
-from gpusharing.core.allocation.links import Links
+from gpusharing.core.allocation.buckets import Buckets, GpuSet
 
 NAME = "aligned"
 FOR_USERS = False
@@ -21,21 +20,26 @@ EXACT_UP_TO = 8
 
 def choose(buckets: Buckets, gpus: Sequence[int]) -> list[str]:
     """Choose GPUs that make a set with the must-include ones."""
-    required = [gpu for gpu, count in enumerate(buckets.required) if count]
+    chosen = max(answers(buckets, divide(buckets, gpus)), key=buckets.table.links.score)
+    return [buckets.table.gpus[gpu].ids[0] for gpu in chosen if not buckets.required[gpu]]
+
+
+def divide(buckets: Buckets, gpus: Sequence[int]) -> list[GpuSet]:
+    """Return the sets that these GPUs and the must-include ones are divided into, by their lowest index."""
+    required = buckets.touched()
+    divided = sorted({*gpus, *required})
     size = buckets.need + len(required)
-    chosen = best_set(sorted({*gpus, *required}), required, size, buckets.table.links)
-    return [buckets.table.gpus[gpu].ids[0] for gpu in chosen if gpu not in required]
-
-
-def best_set(gpus: Sequence[int], required: Sequence[int], size: int, links: Links) -> tuple[int, ...]:
-    """Return `size` of the GPUs (by index), the required ones among them."""
-    if len(gpus) == size:
-        return tuple(gpus)
     if size == 1:
-        return tuple(required or gpus[:1])
-    inside = [gpus.index(gpu) for gpu in required]
-    scores = [[links.scores[one, other] for other in gpus] for one in gpus]
-    find = partition.best if len(gpus) <= EXACT_UP_TO else partition.search
-    sets = find(scores, inside, size)
-    usable = [[gpus[place] for place in one] for one in sets if len(one) == size and set(inside) <= set(one)]
-    return tuple(max(sorted(usable), key=links.score))
+        return [(gpu,) for gpu in divided]
+    if size == len(divided):
+        return [tuple(divided)]
+    scores = [[buckets.table.links.scores[one, other] for other in divided] for one in divided]
+    find = partition.best if len(divided) <= EXACT_UP_TO else partition.search
+    sets = find(scores, [divided.index(gpu) for gpu in required], size)
+    return sorted(tuple(divided[place] for place in one) for one in sets)
+
+
+def answers(buckets: Buckets, sets: Sequence[GpuSet]) -> list[GpuSet]:
+    """Return those sets that a request may get: as many GPUs as it asks for, the must-include ones among them."""
+    required = buckets.touched()
+    return [one for one in sets if len(one) == buckets.need + len(required) and set(one).issuperset(required)]
