@@ -1,0 +1,1 @@
+"""How services are spread over the nodes of a pool: one file, one algorithm."""

@@ -1,0 +1,176 @@
+"""The exact search for fewer nodes, depth first and within a limit (guide, section 6.5)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gpusharing.core.placement.algorithms.ffd import rest_of
+from gpusharing.core.placement.packing import Packing
+from gpusharing.core.placement.pieces import Job, Piece
+from gpusharing.core.placement.pools import Space
+from gpusharing.core.placement.rooms import NO_ROOM, Rooms
+
+MAX_TRIALS = 50_000
+MAX_SERVICES = 40
+# The search goes one call deeper with each piece.
+MAX_PIECES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How the search ended."""
+
+    # None = there is no such plan, or none was found within the limit
+    packing: Packing | None
+    trials: int
+    limit_reached: bool
+
+
+class _Limit(Exception):
+    """The search has tried enough."""
+
+
+def search(
+    space: Space,
+    rooms: Rooms,
+    jobs: Sequence[Job],
+    counts: range,
+    enough: Callable[[Packing], bool],
+    most_trials: int = MAX_TRIALS,
+) -> Found:
+    """Return the first plan with the smallest of these node counts that places every job and is `enough`."""
+    if len(jobs) > MAX_SERVICES or sum(len(job.pieces) for job in jobs) > MAX_PIECES:
+        return Found(None, 0, limit_reached=True)
+    left = most_trials
+    for count in counts:
+        attempt = _Attempt(Packing(space, rooms, count), jobs, enough, left)
+        try:
+            if attempt.run():
+                return Found(attempt.packing, most_trials - attempt.left, limit_reached=False)
+        except _Limit:
+            return Found(None, most_trials, limit_reached=True)
+        left = attempt.left
+    return Found(None, most_trials - left, limit_reached=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One decision: a piece and its shape; a service that takes its nodes without a choice; or the rest of that one."""
+
+    job: Job
+    piece: Piece | None = None
+    shape: int = 0
+    rest: bool = False
+
+
+class _Attempt:
+    """The search with one node count."""
+
+    def __init__(
+        self, packing: Packing, jobs: Sequence[Job], enough: Callable[[Packing], bool], most_trials: int
+    ) -> None:
+        self.packing, self.left = packing, most_trials
+        self._enough = enough
+        self._steps = [step for job in jobs for step in _steps(job, packing.rooms)]
+        # what is still to be placed behind each step: shares in all, and of the smallest piece
+        self._to_come = [0]
+        self._smallest = [0]
+        for step in reversed(self._steps):
+            weight = step.piece.gpus * step.piece.shares if step.piece else 0
+            self._to_come.append(self._to_come[-1] + weight)
+            self._smallest.append(min(weight, self._smallest[-1] or weight) if weight else self._smallest[-1])
+        self._to_come.reverse()
+        self._smallest.reverse()
+        # the most that so many unopened nodes can hold
+        fresh = sorted((packing.rooms.left[state] for state in packing.rooms.fresh), reverse=True)
+        self._unopened = [sum(fresh[:count]) for count in range(packing.cap + 1)]
+        self._missing = 0
+        self._hopeless: set[tuple[int, ...]] = set()
+
+    def run(self) -> bool:
+        """Whether there is such a plan; it is then in `packing`."""
+        return self._from(0)
+
+    def _from(self, depth: int) -> bool:
+        if depth == len(self._steps):
+            return self._enough(self.packing)
+        step = self._steps[depth]
+        if step.piece is None and not (step.rest and self._missing):
+            return self._without_choice(step, depth)
+        seen = self._seen(depth)
+        if seen in self._hopeless or not self._may_fit(depth):
+            return False
+        if self._try_nodes(step, depth):
+            return True
+        self._hopeless.add(seen)
+        return False
+
+    def _try_nodes(self, step: _Step, depth: int) -> bool:
+        packing = self.packing
+        rooms, mark = packing.rooms, packing.mark()
+        piece = step.piece or rest_of(step.job, self._missing)
+        shape = step.shape if step.piece else rooms.shape(piece)
+        tried = set()
+        for at in packing.reachable(step.job.only):
+            state = packing.state[at]
+            if state in tried:
+                continue
+            tried.add(state)
+            self._count()
+            after = rooms.after(state, shape)
+            if after != NO_ROOM:
+                packing.put(at, piece, after)
+                if self._from(depth + 1):
+                    return True
+                packing.back_to(mark)
+        return False
+
+    def _without_choice(self, step: _Step, depth: int) -> bool:
+        packing, job = self.packing, step.job
+        mark = packing.mark()
+        if not step.rest:
+            self._count()
+            if job.held:
+                done = packing.put_held(job)
+            elif job.whole:
+                self._missing = packing.put_whole(job)
+                done = job.has_tail or not self._missing
+            else:
+                done = packing.put_evenly(job)
+        else:
+            done = True
+        if done and self._from(depth + 1):
+            return True
+        packing.back_to(mark)
+        return False
+
+    def _count(self) -> None:
+        if not self.left:
+            raise _Limit
+        self.left -= 1
+
+    def _seen(self, depth: int) -> tuple[int, ...]:
+        """Return what decides about all that follows: the states that opened nodes are in, not which nodes they are."""
+        packing = self.packing
+        fresh, state = packing.rooms.fresh, packing.state
+        if len(packing.rooms.alike) == 1:
+            return (depth, self._missing, *sorted([state[at] for at in packing.opened]))
+        pairs = sorted([(fresh[at], state[at]) for at in packing.opened])
+        return (depth, self._missing, *(number for pair in pairs for number in pair))
+
+    def _may_fit(self, depth: int) -> bool:
+        """Whether the nodes have shares enough, without those on nodes that are too full for any piece to come."""
+        packing, smallest = self.packing, self._smallest[depth]
+        left = packing.rooms.left
+        room = self._unopened[packing.cap - len(packing.opened)]
+        for at in packing.opened:
+            if (there := left[packing.state[at]]) >= smallest:
+                room += there
+        return room >= self._to_come[depth]
+
+
+def _steps(job: Job, rooms: Rooms) -> list[_Step]:
+    if job.held or job.demand.evenly:
+        return [_Step(job)]
+    if job.whole:
+        return [_Step(job), _Step(job, rest=True)] if job.has_tail else [_Step(job)]
+    return [_Step(job, piece, rooms.shape(piece)) for piece in job.pieces]

@@ -1,0 +1,83 @@
+"""The layout of one node: which GPUs each piece gets (guide, section 6.6)."""
+
+from collections.abc import Mapping, Sequence
+
+from gpusharing.api.placement import FractionPolicy
+from gpusharing.core.placement.pieces import Piece
+from gpusharing.core.placement.pools import PoolNode, Space, indexes_of
+
+# (service, part) -> the GPUs of the piece, in the order in which they are rendered
+Layout = dict[tuple[int, int], tuple[int, ...]]
+
+
+def lay_out(node: PoolNode, pieces: Sequence[Piece], space: Space) -> Layout | None:
+    """Return the GPUs of every piece, or None where they do not all find room on the node."""
+    own = sorted((each for each in pieces if not each.pins), key=lambda each: (each.service, each.part))
+    if space.order == "aligned":
+        own = _most_gpus_first(own)
+    pinned = [each for each in pieces if each.pins]
+    found = _one_pass(node, pinned, own, space, space.fractions)
+    if found is None and any(each.cut for each in own):
+        found = _one_pass(node, pinned, sorted(own, key=lambda each: each.cut), space, "packed")
+    return found
+
+
+def free_after(node: PoolNode, layout: Layout) -> tuple[int, ...]:
+    """Return the GPUs that are wholly free beside the layout."""
+    taken = {index for indexes in layout.values() for index in indexes}
+    return tuple(index for index in indexes_of(node.free) if index not in taken)
+
+
+def _most_gpus_first(own: Sequence[Piece]) -> list[Piece]:
+    """Return the pieces by what their service has on this node; the sort is stable, so ties keep their order."""
+    gpus: dict[int, int] = {}
+    for each in own:
+        gpus[each.service] = gpus.get(each.service, 0) + each.gpus
+    return sorted(own, key=lambda each: -gpus[each.service])
+
+
+def _one_pass(
+    node: PoolNode, pinned: Sequence[Piece], own: Sequence[Piece], space: Space, fractions: FractionPolicy
+) -> Layout | None:
+    left = dict.fromkeys(indexes_of(node.free), space.replicas)
+    layout: Layout = {}
+    for piece in (*pinned, *own):
+        if piece.opaque:
+            layout[piece.service, piece.part] = ()
+            continue
+        if piece.pins:
+            chosen = piece.pins
+        elif piece.whole:
+            chosen = indexes_of(node.usable)
+        elif piece.cut:
+            chosen = _cut(piece, left, fractions)
+        else:
+            chosen = _whole(piece, left, space, node.groups)
+        enough = piece.whole or len(chosen) == piece.gpus
+        if not enough or not (piece.bound or all(left.get(index, 0) >= piece.shares for index in chosen)):
+            return None
+        for index in chosen:
+            left[index] = left.get(index, 0) - piece.shares
+        layout[piece.service, piece.part] = chosen
+    return layout
+
+
+def _cut(piece: Piece, left: Mapping[int, int], fractions: FractionPolicy) -> tuple[int, ...]:
+    """Return distinct GPUs with enough shares left: the fullest first, or the emptiest."""
+    sign = 1 if fractions == "packed" else -1
+    enough = [index for index, shares in left.items() if shares >= piece.shares]
+    return tuple(sorted(sorted(enough, key=lambda index: (sign * left[index], index))[: piece.gpus]))
+
+
+def _whole(piece: Piece, left: Mapping[int, int], space: Space, groups: Mapping[int, int]) -> tuple[int, ...]:
+    """Return the lowest wholly free GPUs; for aligned those of the tightest link group that holds all of them."""
+    free = [index for index, shares in sorted(left.items()) if shares == space.replicas]
+    if space.order == "aligned" and groups:
+        by_group: dict[int, list[int]] = {}
+        for index in free:
+            if index in groups:
+                by_group.setdefault(groups[index], []).append(index)
+        holding = [(len(members), group) for group, members in by_group.items() if len(members) >= piece.gpus]
+        if holding:
+            free = by_group[min(holding)[1]]
+    return tuple(free[: piece.gpus])

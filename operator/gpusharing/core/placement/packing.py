@@ -1,0 +1,111 @@
+"""Which pieces are on which node so far: what both algorithms build, and can take back."""
+
+from collections.abc import Iterable, Iterator
+
+from gpusharing.core.placement.pieces import Job, Piece
+from gpusharing.core.placement.pools import PoolNode, Space, mask_of
+from gpusharing.core.placement.rooms import CLOSED, NO_ROOM, Rooms
+
+
+class Packing:
+    """A partial plan of one pool. At most `cap` nodes are opened."""
+
+    def __init__(self, space: Space, rooms: Rooms, cap: int) -> None:
+        self.space, self.rooms, self.cap = space, rooms, cap
+        self.state = list(rooms.fresh)
+        # places of nodes, in the order in which they were opened
+        self.opened: list[int] = []
+        self._is_open = [False] * len(space.nodes)
+        # what was put where; the state before; whether that opened the node
+        self._journal: list[tuple[int, Piece, int, bool]] = []
+
+    # --- what is there
+
+    def pieces(self) -> dict[int, list[Piece]]:
+        """Return what is on each node, nodes in the order in which they were opened."""
+        there: dict[int, list[Piece]] = {at: [] for at in self.opened}
+        for at, piece, _, _ in self._journal:
+            there[at].append(piece)
+        return there
+
+    def unopened(self) -> Iterator[int]:
+        """Yield the nodes that could still be opened, in node order; of nodes in equal state only the first."""
+        if len(self.opened) >= self.cap:
+            return
+        firsts = (next((at for at in alike if not self._is_open[at]), None) for alike in self.rooms.alike)
+        yield from sorted(at for at in firsts if at is not None)
+
+    def reachable(self, only: int | None) -> Iterable[int]:
+        """Return the nodes that a piece may go to: opened ones, in the order of opening, before unopened ones."""
+        if only is None:
+            return [*self.opened, *self.unopened()]
+        return [only] if self._is_open[only] or len(self.opened) < self.cap else []
+
+    # --- put, and take back
+
+    def put(self, at: int, piece: Piece, state: int) -> None:
+        """Put the piece on the node, which is then in this state."""
+        opens = not self._is_open[at]
+        if opens:
+            self._is_open[at] = True
+            self.opened.append(at)
+        self._journal.append((at, piece, self.state[at], opens))
+        self.state[at] = state
+
+    def mark(self) -> int:
+        """Return how far the plan has come, for `back_to`."""
+        return len(self._journal)
+
+    def back_to(self, mark: int) -> None:
+        """Take back everything that was put after the mark."""
+        while len(self._journal) > mark:
+            at, _, state, opens = self._journal.pop()
+            self.state[at] = state
+            if opens:
+                self._is_open[at] = False
+                self.opened.pop()
+
+    # --- services without a choice of node
+
+    def put_held(self, job: Job) -> bool:
+        """Put every piece on the node that it is bound to. Returns whether that is possible."""
+        for at, piece in zip(job.held, job.pieces, strict=True):
+            if not self._is_open[at] and len(self.opened) >= self.cap:
+                return False
+            self.put(at, piece, self.state[at])
+        return True
+
+    def put_evenly(self, job: Job) -> bool:
+        """Put one piece on every node; where there are more nodes, on the first where it fits, opened ones first."""
+        shape = self.rooms.shape(job.pieces[0])
+        pieces = list(reversed(job.pieces))
+        others = (at for at in range(len(self.state)) if not self._is_open[at])
+        for at in [*self.opened, *others]:
+            after = self.rooms.after(self.state[at], shape)
+            if pieces and after != NO_ROOM and (self._is_open[at] or len(self.opened) < self.cap):
+                self.put(at, pieces.pop(), after)
+        return not pieces
+
+    def put_whole(self, job: Job) -> int:
+        """Give the service whole empty nodes, in node order. Returns how many GPUs it still needs.
+
+        With `span: tail` a node that it does not fill ends that; else all of them are given until the need is covered.
+        """
+        (piece,) = job.pieces
+        missing = piece.gpus
+        for node in self.space.nodes:
+            gpus = node.usable.bit_count()
+            if missing <= 0 or len(self.opened) >= self.cap:
+                break
+            if self._is_open[node.at] or not self._may_own(job, node):
+                continue
+            if job.has_tail and gpus > missing:
+                break
+            self.put(node.at, piece, CLOSED)
+            missing -= gpus
+        return max(0, missing)
+
+    def _may_own(self, job: Job, node: PoolNode) -> bool:
+        """Whether the service may have the node for itself."""
+        pins = mask_of(job.pieces[0].pins)
+        return node.quiet and node.usable > 0 and not pins & ~node.usable and job.only in {None, node.at}
