@@ -1,6 +1,6 @@
 """A resource that a test holds in its hands: what the kubelet edge asks the plugin, answered from a list."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from gpusharing.core.allocation.request import Choice
 from gpusharing.core.edits import Edits
@@ -26,7 +26,7 @@ class StubView:
         self.policy = "packed"
         self.verdicts: list[Verdict] = []
         self.show(devices(count))
-        self.on_prefer: Callable[[Sequence[str], Sequence[str], int], Awaitable[Sequence[str]]] | None = None
+        self.on_prefer: Callable[[Collection[str], Sequence[str], int], Awaitable[Sequence[str]]] | None = None
         self.on_allocate: Callable[[Sequence[str]], Awaitable[Edits]] | None = None
         self.open = self.answered = 0
 
@@ -37,7 +37,7 @@ class StubView:
     def listed(self) -> Sequence[tuple[Device, bool]]:
         return self._listed
 
-    async def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Choice:
+    async def prefer(self, available: Collection[str], must_include: Sequence[str], size: int) -> Choice:
         if self.on_prefer:
             return Choice(tuple(await self.on_prefer(available, must_include, size)))
         rest = sorted(set(available) - set(must_include))

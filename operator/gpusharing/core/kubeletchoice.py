@@ -8,7 +8,7 @@ where an init container's are used again. So only one that can answer the offer 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from gpusharing.core.listing import Entry
@@ -18,7 +18,7 @@ from gpusharing.core.oneline import few
 class Offer(NamedTuple):
     """What a kubelet asked a preference for, and what it was told."""
 
-    available: Sequence[str]
+    available: Collection[str]
     must_include: Sequence[str]
     size: int
     # none = there was no preference

@@ -6,7 +6,7 @@ what the user reads in the pod's status: one sentence.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -46,7 +46,7 @@ class ResourceView(Protocol):
     def policy(self) -> str:
         """Return the allocation policy that serves the resource."""
 
-    async def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Choice:
+    async def prefer(self, available: Set[str], must_include: Sequence[str], size: int) -> Choice:
         """Return the ids that are best, or none to abstain."""
 
     def judge(self, offer: Offer, ids: Sequence[str]) -> Verdict:
@@ -254,7 +254,7 @@ class ResourceServicer(DevicePluginServicer):
 
     async def _prefer(self, each: pb.ContainerPreferredAllocationRequest, deadline: float) -> Offer:
         """Return the request with its answer, and count it."""
-        available, must_include = tuple(each.available_deviceIDs), tuple(each.must_include_deviceIDs)
+        available, must_include = frozenset(each.available_deviceIDs), tuple(each.must_include_deviceIDs)
         choice, result = await self._choice(available, must_include, each.allocation_size, deadline)
         self._counts.preferences[self._view.policy, result] += 1
         if choice.unknown:
@@ -262,7 +262,7 @@ class ResourceServicer(DevicePluginServicer):
         return Offer(available, must_include, each.allocation_size, choice.ids)
 
     async def _choice(
-        self, available: Sequence[str], must_include: Sequence[str], size: int, deadline: float
+        self, available: Set[str], must_include: Sequence[str], size: int, deadline: float
     ) -> tuple[Choice, PreferenceResult]:
         try:
             async with asyncio.timeout_at(deadline):
@@ -317,8 +317,8 @@ def _named(ids: Sequence[str]) -> str:
     return f"{', '.join(ids[:3])}{more}"
 
 
-def _is_valid(chosen: Sequence[str], available: Sequence[str], must_include: Sequence[str], size: int) -> bool:
+def _is_valid(chosen: Sequence[str], available: Set[str], must_include: Sequence[str], size: int) -> bool:
     """Whether the kubelet would take the preference as it is: exactly N different ids that it offered, R among them."""
     distinct = set(chosen)
-    offered = distinct <= set(available) | set(must_include)
+    offered = distinct.difference(must_include) <= available
     return len(chosen) == len(distinct) == size and offered and distinct >= set(must_include)

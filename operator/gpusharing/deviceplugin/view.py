@@ -1,6 +1,6 @@
 """What the kubelet's calls get to see of one resource: everything from memory (P10)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gpusharing.core.allocation.buckets import other_load
 from gpusharing.core.allocation.prefer import Preferences, prefer, preferences
@@ -105,7 +105,7 @@ class View:
         """Return the name of the allocation policy; `none` where nothing of the resource is served."""
         return self._preferences.rule.policy.NAME if self._preferences else "none"
 
-    async def prefer(self, available: Sequence[str], must_include: Sequence[str], size: int) -> Choice:
+    async def prefer(self, available: Collection[str], must_include: Sequence[str], size: int) -> Choice:
         """Return the ids that are best; none where there is no choice to be made."""
         if self._preferences is None:
             return Choice()
