@@ -9,6 +9,7 @@ POLICIES = "gpusharingpolicies"
 POLICIES_CRD = f"{POLICIES}.{GROUP}"
 NODE_KIND = "GpuNode"
 GPU_NODES = "gpunodes"
+PLACEMENT_KIND = "GpuPlacement"
 
 # --- what we write on a Node: this one label and nothing else
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
@@ -60,6 +61,12 @@ RESOURCE_DOMAIN = "nvidia.com/"
 GPU_RESOURCE = "nvidia.com/gpu"
 MIG_RESOURCE_PREFIX = "nvidia.com/mig-"
 SHARED_SUFFIX = ".shared"
+
+# --- placements: what people find a pod's service by, and the prefix of a service's own resource
+PLACEMENT_LABEL = "gpusharing.io/placement"
+SERVICE_LABEL = "gpusharing.io/service"
+PLACE_DOMAIN = "place.gpusharing.io/"
+RESOURCE_NAME_MAX = 63  # behind the slash
 
 DNS_SUBDOMAIN_MAX = 253
 LABEL_VALUE_MAX = 63

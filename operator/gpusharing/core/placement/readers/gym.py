@@ -4,7 +4,7 @@ What the planner must not know is decided here: kinds of services, what spans se
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,32 +111,23 @@ class _Job:
             self._wrong("services", name, "names that differ in more than case, _ and .")
 
     def _vllm(self, name: str, service: GymService) -> Iterator[Spec]:
-        pool = self._pool_of(f"services.{name}", service)
+        path = f"services.{name}"
+        pool, pin = self._pool_of(path, service), self._pin(path, service)
         if pool is None:
-            if not self.problems:
+            if service.node_pool is None:  # R18
                 self.notices.append(
                     f"service '{_label(name)}' names no node_pool of a job with several pools, so it spans all of "
                     "them; nothing is planned for it"
-                )  # R18
+                )
             return
-        shape = _shape(service)
-        spec: Spec = {"name": _label(name), "kind": "vllm", "pool": _label(pool), "parallelism": shape}
-        spec["port"] = service.port or DEFAULT_PORT
-        spec.update(self._pin(f"services.{name}", service))
+        spec = {**_vllm_spec(name, pool, service.port or DEFAULT_PORT, _shape(service)), **pin}
         if service.share_gpus:
             spec["share"] = True  # R4
         elif service.kv_role is not None:
             spec["exclusiveNodes"] = True
-        elif self._spread_evenly(service, self.pools[pool]):
+        elif _spread_evenly(service, self.pools[pool]):
             spec["distribute"] = "evenly"  # R9
         yield spec
-
-    def _spread_evenly(self, service: GymService, pool: GymNodePool) -> bool:
-        if pool.nodes == "auto" or pool.nodes < 2 or service.number_of_instances < 2:
-            return False
-        larger = service.tensor_parallel_size * service.pipeline_parallel_size > (pool.gpus_per_node or 0)
-        ray_serve = service.use_ray_serve or (pool.gpus_per_node is not None and larger)
-        return not ray_serve
 
     def _tiers(self, name: str, service: GymService) -> Iterator[Spec]:
         """Yield the two tiers of a disaggregated service, and the router that has its name."""
@@ -154,8 +145,8 @@ class _Job:
             nodes = self.pools[pool].nodes
             if service.server_per_node and nodes != "auto":
                 shape["instances"] = nodes
-            spec: Spec = {"name": _label(f"{name}-{role}"), "kind": "vllm", "pool": _label(pool), "parallelism": shape}
-            yield {**spec, "port": tier.port or port + number, "exclusiveNodes": True}
+            spec = _vllm_spec(f"{name}-{role}", pool, tier.port or port + number, shape)
+            yield {**spec, "exclusiveNodes": True}
         yield self._without_gpus(name, service, kind="router")
 
     def _ray(self, name: str, service: GymService) -> Iterator[Spec]:
@@ -223,11 +214,23 @@ class _Job:
         self.problems.append(Problem(path, f"{quoted(value)}, expected {expected}"))
 
 
+def _vllm_spec(name: str, pool: str, port: int, shape: dict[str, int]) -> Spec:
+    return {"name": _label(name), "kind": "vllm", "pool": _label(pool), "port": port, "parallelism": shape}
+
+
 def _shape(service: GymService) -> dict[str, int]:
     """Return tensor, pipeline and instances, without what is 1."""
-    shape: Iterable[tuple[str, int]] = (
-        ("tensor", service.tensor_parallel_size),
-        ("pipeline", service.pipeline_parallel_size),
-        ("instances", service.number_of_instances),
-    )
-    return {name: size for name, size in shape if size > 1}
+    shape = {
+        "tensor": service.tensor_parallel_size,
+        "pipeline": service.pipeline_parallel_size,
+        "instances": service.number_of_instances,
+    }
+    return {name: size for name, size in shape.items() if size > 1}
+
+
+def _spread_evenly(service: GymService, pool: GymNodePool) -> bool:
+    """Whether each node runs its share of the instances: several of both, and Ray Serve does not place them."""
+    if pool.nodes == "auto" or pool.nodes < 2 or service.number_of_instances < 2 or service.use_ray_serve:
+        return False
+    per_instance = service.tensor_parallel_size * service.pipeline_parallel_size
+    return pool.gpus_per_node is None or per_instance <= pool.gpus_per_node
