@@ -304,12 +304,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         bring_binaries()
-        bring_shells()
         if "--node" in sys.argv:
             if lacking := missing():
                 _say(f"no programs of a node: it needs {lacking}")
             else:
                 bring_node_binaries()
+        bring_shells()
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

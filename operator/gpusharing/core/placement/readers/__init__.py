@@ -1,1 +1,1 @@
-"""One file = one format: a function `read` from plain data to what the planner takes, or to everything wrong with it."""
+"""One file = one format: a function `read` to what the planner takes, or to everything that is wrong."""
