@@ -6,7 +6,7 @@ so that an answer never takes long.
 
 from collections.abc import Callable, Sequence
 from heapq import nlargest
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, compress, islice
 from math import comb
 
 from gpusharing.core.allocation.buckets import Buckets, GpuSet
@@ -84,16 +84,12 @@ def _fittest_set(buckets: Buckets, load_sign: int, gpus: Sequence[int], count: i
     free, load = buckets.free, buckets.load
     if comb(len(gpus), count) > SETS_MAX:
         return _grown(gpus, count, (lambda some: load_sign * sum(load[gpu] for gpu in some),), free, missing)
-    return min(
-        (load_sign * sum_of_load, -load_sign * room, some)
-        for room, sum_of_load, some in zip(
-            map(sum, combinations([free[gpu] for gpu in gpus], count)),
-            map(sum, combinations([load[gpu] for gpu in gpus], count)),
-            combinations(gpus, count),
-            strict=True,
-        )
-        if room >= missing
-    )[2]
+    # one number for load and free, as sums of numbers compare like sums of pairs; of equal sets the first one is best
+    worth = [load_sign * (load[gpu] * (buckets.room + 1) - free[gpu]) for gpu in gpus]
+    fits = map(missing.__le__, map(sum, combinations([free[gpu] for gpu in gpus], count)))
+    worths = list(map(sum, combinations(worth, count)))
+    best = min(compress(range(len(worths)), fits), key=worths.__getitem__)
+    return next(islice(combinations(gpus, count), best, None))
 
 
 def _linked_set(
