@@ -1,5 +1,7 @@
 """Events of a node: each problem once, each recovery once, and nothing for what passes by itself."""
 
+from dataclasses import replace
+
 import pytest
 from tests.support.hardware import gpu_uuid, make_config, make_hardware
 
@@ -53,6 +55,19 @@ def test_a_device_that_is_well_again_is_said_also_while_another_is_not() -> None
         "GpuRecovered",
         f"healthy again: GPU 0 ({gpu_uuid(0)})",
     )
+
+
+def test_a_preference_that_was_not_taken_is_said_once() -> None:
+    first, second = replace(WELL, overruled="nvidia.com/gpu: B0"), replace(WELL, overruled="nvidia.com/gpu: B1")
+    assert node_events(WELL, first, "gpu-a", "uid-1") == (
+        Event("Node", "gpu-a", "uid-1", "Warning", Reason.PREFERENCE_IGNORED, "nvidia.com/gpu: B0"),
+    )
+    assert [reasons(None, first), reasons(first, first), reasons(first, second), reasons(first, WELL)] == [
+        ["PreferenceIgnored"],
+        [],
+        ["PreferenceIgnored"],
+        [],
+    ]
 
 
 @pytest.mark.fault("F50")

@@ -13,6 +13,7 @@ from tests.support.hardware import gpu_uuid, make_config, make_hardware, mig_uui
 from gpusharing.api.node import GpuNodeStatus
 from gpusharing.api.reasons import Reason
 from gpusharing.core.devices import Inventory
+from gpusharing.core.fragmentation import Fragmentation, ResourceRoom, Restart
 from gpusharing.core.listing import Listing, advance
 from gpusharing.core.nodeproblems import Observed, problems, stale_resources
 from gpusharing.core.nodestatus import HISTORY_MAX, node_status, ready_condition
@@ -248,6 +249,19 @@ def test_no_name_of_a_pod_is_in_the_report_unless_it_is_in_the_way() -> None:
     text = json.dumps(node_status(observed(pods=(pod("secret-project", f"{gpu_uuid(0)}::0"),)), None, NOW).to_wire())
     assert "secret-project" not in text
     assert "team-a" not in text
+
+
+def test_fragmentation_is_reported_as_it_was_found_and_not_at_all_where_it_is_not_known() -> None:
+    assert node_status(observed(), None, NOW).fragmentation is None
+    restart = Restart("GPU-a", ("team-a/web-0", "team-b/job"), 3)
+    found = Fragmentation((ResourceRoom(GPU, 21, 4),), free_gpus=3, possible_gpus=5, restart=restart)
+    status = node_status(observed(fragmentation=found), None, NOW)
+    assert status.to_wire()["fragmentation"] == {
+        "freeWholeGpus": 3,
+        "possibleWholeGpus": 5,
+        "resources": [{"name": GPU, "freeShares": 21, "largestRequest": 4}],
+        "restart": {"gpu": "GPU-a", "pods": ["team-a/web-0", "team-b/job"], "more": 3},
+    }
 
 
 @pytest.mark.fault("F22")

@@ -12,6 +12,7 @@ import pytest
 from tests.support.hardware import gpu_uuid, make_config, make_hardware
 
 from gpusharing.core.errors import ApiError
+from gpusharing.core.fragmentation import Fragmentation
 from gpusharing.core.listing import Listing, advance
 from gpusharing.core.nodeproblems import Observed
 from gpusharing.core.occupancy import PodDevices
@@ -273,6 +274,18 @@ async def test_who_holds_what_alone_is_written_at_most_every_fifteen_seconds_and
     assert server.writes(CONDITION) == []
 
 
+async def test_how_scattered_the_node_is_waits_as_who_holds_what_does() -> None:
+    server = Server()
+    async with settled(server) as reporter:
+        start = asyncio.get_running_loop().time()
+        for free in (2, 1, 0):
+            reporter.report(replace(FOUR, fragmentation=Fragmentation((), free, 2)))
+            await asyncio.sleep(1)
+        await asyncio.sleep(QUIET)
+    assert [round(time - start, 1) for time in server.writes()] == [0.0, 16.5]
+    assert server.status["fragmentation"]["freeWholeGpus"] == 0
+
+
 async def test_a_change_takes_what_pods_hold_along() -> None:
     server = Server()
     async with settled(server) as reporter:
@@ -409,6 +422,16 @@ async def test_the_api_servers_own_wish_to_wait_is_obeyed() -> None:
 
 
 # --- Events
+
+
+async def test_a_preference_that_was_not_taken_is_posted_although_nothing_else_differs() -> None:
+    server = Server()
+    async with settled(server) as reporter:
+        for _ in range(3):
+            reporter.report(replace(FOUR, overruled="nvidia.com/gpu: the kubelet gave a container B0"))
+            await asyncio.sleep(QUIET)
+    assert server.events == ["PreferenceIgnored"]
+    assert server.writes() == []
 
 
 async def test_an_event_is_posted_once_its_report_is_written() -> None:

@@ -6,6 +6,7 @@ import pytest
 from tests.support.hardware import gpu_uuid, make_hardware, mig_uuid
 from tests.support.pluginparts import GPU, SHARED, Node, mig, shared
 
+from gpusharing.core.kubeletchoice import Offer
 from gpusharing.core.options import Given, Options
 from gpusharing.deviceplugin.decider import DecisionTimes
 from gpusharing.deviceplugin.plugin import CONFIG_NOT_KNOWN, GPUS_NOT_SEEN, PluginTimes, State
@@ -26,6 +27,56 @@ async def served_before(text: str = shared(4)) -> State:
         node.desire(text, "before")
         await asyncio.sleep(2)
     return node.saved[-1]
+
+
+# --- how scattered the node is
+
+
+def freed(node: Node) -> int | None:
+    """How many whole GPUs the last report says are free."""
+    return node.observed.fragmentation.free_gpus if node.observed.fragmentation else None
+
+
+async def test_other_pods_are_looked_at_every_five_seconds_and_other_lists_at_once() -> None:
+    async with Node().running() as node:
+        node.desire(shared(4))
+        await node.until(lambda: bool(node.reports) and freed(node) == 2)
+        node.usage.look_within(0)
+        node.hold("a", f"{G0}::0")
+        await node.until(lambda: freed(node) == 1)
+        began = node.now()
+        node.hold("b", f"{G1}::0")
+        node.usage.look_within(0)
+        await node.until(lambda: len(node.observed.pods) == 2)
+        assert (freed(node), node.now() - began < 4) == (1, True)
+        await node.until(lambda: freed(node) == 0)
+        assert 4 <= node.now() - began <= 6.1
+        node.hardware.sick = {G0: "XID 79"}
+        node.plugin.wake()
+        await asyncio.sleep(0.01)
+        assert node.observed.fragmentation
+        assert [room.free for room in node.observed.fragmentation.resources] == [3]
+
+
+async def test_it_is_not_known_while_what_pods_hold_is_not() -> None:
+    async with Node().running() as node:
+        node.desire(shared(4))
+        await node.until(lambda: bool(node.reports) and freed(node) == 2)
+        node.readable = False
+        await node.until(lambda: freed(node) is None)
+        node.readable = True
+        await node.until(lambda: freed(node) == 2)
+
+
+async def test_a_choice_of_the_kubelets_that_was_not_the_preferred_one_is_in_the_report() -> None:
+    async with Node().running() as node:
+        node.desire(shared(4))
+        await asyncio.sleep(0.01)
+        view = node.servers[GPU][-1].view
+        view.judge(Offer([f"{G0}::0", f"{G1}::0"], (), 1, [f"{G1}::0"]), [f"{G0}::0"])
+        node.plugin.wake()
+        await asyncio.sleep(0.01)
+        assert f"{G0}::0 where the plugin preferred {G1}::0" in node.observed.overruled
 
 
 # --- configs

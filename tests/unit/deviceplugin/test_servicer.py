@@ -9,18 +9,36 @@ import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 from tests.support.kubeletview import GPU, StubView, devices
 
+from gpusharing.core.allocation.request import Choice
 from gpusharing.core.edits import Edits
 from gpusharing.core.errors import InvalidInput
-from gpusharing.deviceplugin.servicer import AnswerTimes, Counts, ListFeed, Refused, ResourceServicer
+from gpusharing.core.kubeletchoice import Verdict
+from gpusharing.deviceplugin.counts import Counts
+from gpusharing.deviceplugin.servicer import AnswerTimes, ListFeed, Refused, ResourceServicer
 from gpusharing.deviceplugin.v1beta1 import deviceplugin_v1beta1_pb2 as pb
 
 some_ids = st.lists(st.sampled_from([f"GPU-{n}" for n in range(12)] + [""]), max_size=10)
 
 
-def servicer(view: StubView) -> ResourceServicer:
-    return ResourceServicer(view, ListFeed(view), Counts())
+def servicer(view: StubView, counts: Counts | None = None) -> ResourceServicer:
+    return ResourceServicer(view, ListFeed(view), counts or Counts())
+
+
+def asks(*containers: int, available: Sequence[str] = ("GPU-0", "GPU-1", "GPU-2")) -> pb.PreferredAllocationRequest:
+    """A request for so many devices for each container."""
+    each = [
+        pb.ContainerPreferredAllocationRequest(available_deviceIDs=available, allocation_size=size)
+        for size in containers
+    ]
+    return pb.PreferredAllocationRequest(container_requests=each)
+
+
+def takes(*containers: Sequence[str]) -> pb.AllocateRequest:
+    """An `Allocate` of these for each container."""
+    return pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=ids) for ids in containers])
 
 
 async def preferred(view: StubView, available: Sequence[str], must_include: Sequence[str], size: int) -> list[str]:
@@ -36,8 +54,7 @@ async def preferred(view: StubView, available: Sequence[str], must_include: Sequ
 
 
 async def allocated(view: StubView, *containers: Sequence[str]) -> pb.AllocateResponse:
-    requests = [pb.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
-    return await servicer(view).allocate(pb.AllocateRequest(container_requests=requests))
+    return await servicer(view).allocate(takes(*containers))
 
 
 @pytest.mark.obligation("P4")
@@ -168,6 +185,104 @@ async def test_a_bug_is_one_readable_sentence_too() -> None:
     assert caught.value.code == grpc.StatusCode.INTERNAL
     assert "\n" not in caught.value.sentence
     assert "on GPU-0, GPU-1, GPU-2 and 7 more (KeyError). hint: " in caught.value.sentence
+
+
+# --- what the kubelet makes of a preference
+
+
+async def test_an_allocate_is_compared_with_the_preference_before_it_once() -> None:
+    view, counts = StubView(), Counts()
+    edge = servicer(view, counts)
+    for _ in range(2):  # the second Allocate had no preference: an init container's devices, used again
+        await edge.GetPreferredAllocation(asks(1), None)
+        await edge.allocate(takes(["GPU-2"]))
+        await edge.allocate(takes(["GPU-2"]))
+    assert view.verdicts == [Verdict(overruled=True)] * 2
+    assert counts.overruled == 2
+
+
+async def test_a_preference_that_was_followed_is_none_to_tell_of() -> None:
+    view = StubView()
+    edge = servicer(view)
+    await edge.GetPreferredAllocation(asks(2), None)
+    await edge.allocate(takes(["GPU-1", "GPU-0"]))
+    assert view.verdicts == [Verdict()]
+
+
+async def test_nothing_is_compared_across_lists_connections_refusals_or_calls_for_several_containers() -> None:
+    view = StubView()
+    edge = servicer(view)
+    await edge.GetPreferredAllocation(asks(1), None)
+    view.show(devices(7))
+    await edge.allocate(takes(["GPU-2"]))
+    await edge.GetPreferredAllocation(asks(1), None)
+    await servicer(view).allocate(takes(["GPU-2"]))
+    with pytest.raises(Refused):
+        await edge.allocate(takes(["GPU-99"]))
+    await edge.allocate(takes(["GPU-2"]))
+    await edge.GetPreferredAllocation(asks(1, 1), None)
+    await edge.allocate(takes(["GPU-2"]))
+    await edge.GetPreferredAllocation(asks(1), None)
+    await edge.allocate(takes(["GPU-1"], ["GPU-2"]))
+    assert view.verdicts == []
+
+
+async def test_splits_are_counted_by_whose_choice_they_were() -> None:
+    view, counts = StubView(), Counts()
+    verdicts = [Verdict(split_by="plugin"), Verdict(), Verdict(True, "kubelet"), Verdict(split_by="plugin")]
+    view.judge = lambda offer, ids: verdicts.pop()  # type: ignore[method-assign]
+    edge = servicer(view, counts)
+    while verdicts:
+        await edge.GetPreferredAllocation(asks(1), None)
+        await edge.allocate(takes(["GPU-0"]))
+    assert (counts.splits, counts.overruled) == ({"plugin": 2, "kubelet": 1}, 1)
+
+
+async def test_answers_are_counted_by_policy_and_result() -> None:
+    view, counts = StubView(), Counts()
+    answers: list[Choice | Exception] = [
+        Choice(("GPU-0",)),
+        Choice((), "insufficient"),
+        Choice(),
+        Choice(("GPU-9",)),
+        TimeoutError(),
+        KeyError("bug"),
+    ]
+
+    async def answer(*_: object) -> Choice:
+        got = answers.pop(0)
+        if isinstance(got, Exception):
+            raise got
+        return got
+
+    view.prefer = answer  # type: ignore[method-assign]
+    edge = servicer(view, counts)
+    while answers:
+        await edge.GetPreferredAllocation(asks(1), None)
+    assert counts.preferences == {
+        ("packed", "chosen"): 1,
+        ("packed", "insufficient"): 1,
+        ("packed", "not-served"): 1,
+        ("packed", "error"): 2,
+        ("packed", "timeout"): 1,
+    }
+
+
+@pytest.mark.looptime
+async def test_unknown_ids_are_counted_each_time_and_logged_once_a_minute() -> None:
+    view, counts = StubView(), Counts()
+
+    async def choose(*_: object) -> Choice:
+        return Choice(("GPU-0",), "", ("GPU-x", "GPU-y"))
+
+    view.prefer = choose  # type: ignore[method-assign]
+    edge = servicer(view, counts)
+    with capture_logs() as logged:
+        for _ in range(121):
+            await edge.GetPreferredAllocation(asks(1), None)
+            await asyncio.sleep(1)
+    assert counts.unknown_ids == 242
+    assert [line["ids"] for line in logged] == [["GPU-x", "GPU-y"]] * 3
 
 
 async def test_the_options_ask_for_preferences_and_for_no_call_before_a_start() -> None:
