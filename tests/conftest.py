@@ -12,6 +12,7 @@ from tests.support.cluster.local import LocalCluster
 pytest_plugins = ["tests.support.fixtures"]
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook, too
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers one of them runs all that needs the real node: there is one on the machine."""
     for item in items:
