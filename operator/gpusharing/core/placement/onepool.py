@@ -1,10 +1,11 @@
 """One pool, from its demands to its slots: steps 2 to 6 of the guide's section 6.1."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from gpusharing.api.placement import Algorithm, Enforcement, GpuOrder, Inventory, Pool, Service
 from gpusharing.core.placement import capacity
+from gpusharing.core.placement.advice import idle_gpus
 from gpusharing.core.placement.demand import Demand
 from gpusharing.core.placement.fields import pool_problems, service_problems
 from gpusharing.core.placement.packs import Packed, pack
@@ -49,7 +50,8 @@ class Result:
     slots: tuple[Slot, ...] = ()
     problems: tuple[Problem, ...] = ()
     space: Space | None = None
-    numbered: tuple[Numbered, ...] = ()
+    # by a service's declaration order, what of it is on which node
+    own: Mapping[int, Sequence[tuple[int, Piece]]] = field(default_factory=dict)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -113,10 +115,11 @@ def _packed(task: Task, room: Space) -> Result:
         search=search,
     )
     problems = [*_nothing_left(leftover, made), *_too_many_names(task, made, there)]
-    return Result(plan, made, tuple(problems), room, there)
+    return Result(plan, made, tuple(problems), room, packed.packing.by_service())
 
 
 def _search(task: Task, room: Space, packed: Packed) -> Search:
+    own = packed.packing.by_service()
     return Search(
         algorithm=task.algorithm,
         needs=tuple(Need(each.name, each.need_text) for each in task.demands if each.gpus_needed),
@@ -127,21 +130,8 @@ def _search(task: Task, room: Space, packed: Packed) -> Search:
         searched=packed.searched,
         trials=packed.trials,
         limit_reached=packed.limit_reached,
-        idle=_idle(packed),
+        idle=sum(idle_gpus(job.demand, own.get(job.demand.order, ()), room) for job in packed.jobs),
     )
-
-
-def _idle(packed: Packed) -> int:
-    """Return the GPUs of whole nodes that their services do not need."""
-    there = packed.packing.pieces()
-    idle = 0
-    for job in packed.jobs:
-        own = [(at, piece) for at, pieces in there.items() for piece in pieces if piece.service == job.demand.order]
-        if any(piece.whole for _, piece in own):
-            nodes = packed.packing.space.nodes
-            gpus = sum(nodes[at].usable.bit_count() if piece.whole else piece.gpus for at, piece in own)
-            idle += max(0, gpus - job.demand.gpus_needed)
-    return idle
 
 
 def _nothing_left(leftover: Demand | None, made: Sequence[Slot]) -> Iterator[Problem]:
@@ -183,7 +173,8 @@ def _skipped(task: Task, room: Space | None, nothing: PoolPlan, notice: Problem)
     there = tuple(
         Numbered(node.at, node, tuple(pieces.values())) for node in room.nodes[: room.cap] if _has(node.present, pieces)
     )
-    return Result(nothing, slots(there, pinned, room), (notice,), room, there)
+    own = {order: [(here.node.at, piece) for here in there] for order, piece in pieces.items()}
+    return Result(nothing, slots(there, pinned, room), (notice,), room, own)
 
 
 def _has(present: int, pieces: dict[int, Piece]) -> bool:

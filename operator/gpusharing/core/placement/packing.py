@@ -28,6 +28,13 @@ class Packing:
             there[at].append(piece)
         return there
 
+    def by_service(self) -> dict[int, list[tuple[int, Piece]]]:
+        """Return the pieces of each service, by its declaration order, with the node that each is on."""
+        own: dict[int, list[tuple[int, Piece]]] = {}
+        for at, piece, _, _ in self._journal:
+            own.setdefault(piece.service, []).append((at, piece))
+        return own
+
     def unopened(self) -> Iterator[int]:
         """Yield the nodes that could still be opened, in node order; of nodes in equal state only the first."""
         if len(self.opened) >= self.cap:

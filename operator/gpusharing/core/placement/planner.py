@@ -10,11 +10,12 @@ from gpusharing.core.placement.document import hash_of
 from gpusharing.core.placement.fields import service_problems
 from gpusharing.core.placement.onepool import Result, Task, plan_pool
 from gpusharing.core.placement.pins import list_problems
-from gpusharing.core.placement.plan import Outcome, Plan, Refusal, ServicePlan, Slot
+from gpusharing.core.placement.plan import Outcome, Plan, Refusal, ServicePlan
 from gpusharing.core.placement.ports import port_problems
 from gpusharing.core.placement.problems import Code, Problem
 from gpusharing.core.placement.references import reference_problems, stopped_pools
 from gpusharing.core.placement.request import Request
+from gpusharing.core.placement.whereabouts import where, why
 
 
 def place(request: Request, inventory: Inventory | None = None) -> Outcome:
@@ -28,10 +29,7 @@ def place(request: Request, inventory: Inventory | None = None) -> Outcome:
     results = [] if unclear else _plan_pools(request, pairs, inventory, stopped)
     problems += [*unclear, *(problem for result in results for problem in result.problems)]
     slots = tuple(slot for result in results for slot in result.slots)
-    lead_slot = _lead_slot(request.spec.lead, wanted, slots)
-    places = {
-        each.name: _slots_of(each, slots, lead_slot if each.name == request.spec.lead else None) for each in wanted
-    }
+    lead_slot, places = where(request.spec.lead, wanted, slots)
     problems += port_problems(wanted, places, request.enforced_by)
     errors = tuple(each for each in problems if each.code.severity == "error")
     if errors:
@@ -113,66 +111,17 @@ def _task(request: Request, pool: Pool, pairs: Sequence[tuple[Service, Demand]],
     )
 
 
-# --- where services run
-
-
-def _lead_slot(lead: str | None, wanted: Sequence[Demand], slots: Sequence[Slot]) -> str | None:
-    """Return the slot of the lead's rank 0; without GPUs of its own it runs on the first of its pool."""
-    demand = next((each for each in wanted if each.name == lead), None)
-    if demand is None:
-        return None
-    own = _by_rank(demand, slots) if demand.gpus_needed else ()
-    return next(iter((*own, *(slot.name for slot in slots if slot.pool == demand.pool))), None)
-
-
-def _slots_of(demand: Demand, slots: Sequence[Slot], lead_slot: str | None) -> tuple[str, ...]:
-    """Return the slots on which the service runs, as far as that is known; `lead_slot` is the lead's."""
-    if own := _by_rank(demand, slots):
-        return own
-    if lead_slot:
-        return (lead_slot,)
-    return next(((slot.name,) for slot in slots if demand.share and slot.pool == demand.pool), ())
-
-
-def _by_rank(demand: Demand, slots: Sequence[Slot]) -> tuple[str, ...]:
-    ranked = [(each.rank or 0, slot.name) for slot in slots if (each := slot.of(demand.name))]
-    return tuple(name for _, name in sorted(ranked, key=lambda pair: pair[0]))
-
-
-# --- what is said about them
-
-
 def _service(demand: Demand, lead: str | None, slots: tuple[str, ...], results: Sequence[Result]) -> ServicePlan:
-    why = _why(demand, next((result for result in results if result.plan.name == demand.pool), None))
+    result = next(result for result in results if result.plan.name == demand.pool)
+    reason = why(demand, result.own.get(demand.order, ()), result.plan.skipped)
     return ServicePlan(
         name=demand.name,
         pool=demand.pool,
         gpus_needed=demand.gpus_needed,
-        why=f"{why}, lead" if demand.name == lead else why,
+        why=f"{reason}, lead" if demand.name == lead else reason,
         slots=slots,
         port=demand.port,
     )
-
-
-def _why(demand: Demand, result: Result | None) -> str:
-    """Return in a word or two why the service has the GPUs that it has."""
-    if demand.share:
-        return "sees all GPUs"
-    if demand.share_with:
-        return f"shares with {demand.share_with}"
-    if not demand.owner:
-        return "needs no GPUs"
-    pieces = [piece for here in (result.numbered if result else ()) for piece in here.pieces]
-    own = [piece for piece in pieces if piece.service == demand.order]
-    if demand.leftover is None and not own:
-        return "not planned"
-    if demand.leftover is not None:
-        return "leftover" if pieces or not (result and result.plan.skipped) else "not planned"
-    if any(piece.bound for piece in own):
-        return "bound"
-    if demand.pinned:
-        return "pinned"
-    return "whole nodes" if any(piece.whole for piece in own) else "planned"
 
 
 def _warnings(
@@ -182,4 +131,4 @@ def _warnings(
     for pool, result in zip(pools, results, strict=True):
         if result.space is not None and not result.plan.skipped:
             inside = [(service, demand) for service, demand in pairs if demand.pool == pool.name]
-            yield from advice.of_pool(pool, inside, result.space, result.numbered, result.slots)
+            yield from advice.of_pool(pool, inside, result.space, result.own, result.slots)

@@ -65,21 +65,15 @@ class Space:
     replicas: int
     fractions: FractionPolicy
     order: GpuOrder
+    # GPUs of the largest node: what needs more is larger than a node
+    largest: int
+    # the highest index that a GPU of the pool has; -1 = there is none
+    last_index: int
 
     @property
     def candidates(self) -> int:
         """Return how many nodes take something new."""
         return sum(node.takes_more for node in self.nodes)
-
-    @property
-    def largest(self) -> int:
-        """Return the GPUs of the largest node: what needs more is larger than a node."""
-        return max((each.size for each in self.nodes), default=0)
-
-    @property
-    def last_index(self) -> int:
-        """Return the highest index that a GPU of the pool has; -1 = there is none."""
-        return max((each.present.bit_length() for each in self.nodes), default=0) - 1
 
 
 def indexes_of(mask: int) -> tuple[int, ...]:
@@ -124,6 +118,8 @@ def space(
         replicas=pool.sharing.replicas,
         fractions=pool.sharing.policy,
         order=order,
+        largest=max((len(each.indexes) for each in nodes), default=0),
+        last_index=max((each.present.bit_length() for each in nodes), default=0) - 1,
     )
 
 

@@ -81,10 +81,13 @@ def _slot(here: Numbered, demands: Sequence[Demand], space: Space) -> Slot:
         raise AssertionError("what fitted on the node no longer does. This is a bug. Please report it.")
     closed = any(piece.whole or piece.opaque for piece in here.pieces)
     free = () if closed else free_after(node, layout)
+    own: dict[int, list[Piece]] = {}
+    for piece in here.pieces:
+        own.setdefault(piece.service, []).append(piece)
     assigned: dict[str, Assignment] = {}
     for demand in demands:
-        if own := [piece for piece in here.pieces if piece.service == demand.order]:
-            assigned[demand.name] = _assignment(demand, own, layout, node)
+        if demand.order in own:
+            assigned[demand.name] = _assignment(demand, own[demand.order], layout, node)
         elif demand.leftover is not None and free:
             assigned[demand.name] = Assignment(demand.name, free, uuids=_uuids(node, free))
             free = ()
@@ -136,15 +139,15 @@ def _ranks(
 ) -> dict[tuple[str, str], Assignment]:
     """Return the assignments that have a rank, or instances: in slot order, whole nodes before a tail."""
     ranked: dict[tuple[str, str], Assignment] = {}
-    orders = {demand.name: demand for demand in demands}
-    for demand in demands:
-        source = orders.get(demand.share_with, demand)
-        places = [
-            (not any(piece.whole for piece in here.pieces if piece.service == source.order), at, assignment)
-            for at, (here, slot) in enumerate(zip(numbered, made, strict=True))
-            if (assignment := slot.of(demand.name))
-        ]
-        first = 0
+    named = {demand.name: demand for demand in demands}
+    there: dict[str, list[tuple[bool, int, Assignment]]] = {}
+    for at, (here, slot) in enumerate(zip(numbered, made, strict=True)):
+        shared = not any(piece.whole for piece in here.pieces)
+        for assignment in slot.assigned:
+            there.setdefault(assignment.service, []).append((shared, at, assignment))
+    for name, places in there.items():
+        demand, first = named[name], 0
+        source = named.get(demand.share_with, demand)
         for rank, (_, at, assignment) in enumerate(sorted(places, key=lambda place: place[:2])):
             count = _instances(source, len(assignment.indexes), len(places))
             ranked[made[at].name, demand.name] = replace(
