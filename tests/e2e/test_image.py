@@ -18,7 +18,7 @@ def in_pods(gpu_node: GpuNode, tmp_path: Path) -> Iterator[GpuNode]:
     """The node with the controller and the plugin in pods instead of processes."""
     gpu_node.runtime.load(write_product(tmp_path))
     gpu_node.plugin.kill()
-    gpu_node.controller.kill()
+    gpu_node.controller.stop()  # it gives its Lease back
     gpu_node.offers(0)
     gpu_node.fleet.set_labels(gpu_node.name, **{"nvidia.com/gpu.present": "true"})
     workloads = product_pods(gpu_node.cluster.server, gpu_node.plugin.folder)

@@ -32,9 +32,9 @@ _PR_SET_PDEATHSIG = 1
 TENTH = {
     "resync": "48s",
     "status-pace": "0.2s",
-    "lease-duration": "60s",
-    "lease-deadline": "50s",
-    "lease-period": "2s",
+    "lease-duration": "20s",
+    "lease-deadline": "15s",
+    "lease-period": "1s",
     "request-timeout": "3s",
     "server-timeout": "5s",
     "inactivity-timeout": "6s",
