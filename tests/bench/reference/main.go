@@ -15,6 +15,7 @@ import (
 	"os"
 	"sort"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -71,9 +72,15 @@ func run(it job) answer {
 	case "optimum":
 		out.Optima = make([]int, len(it.Scores)+1)
 		points := pointsOfSets(it.Scores)
+		var sizes sync.WaitGroup
 		for size := 1; size <= len(it.Scores); size++ {
-			out.Optima[size] = optimum(points, len(it.Scores), size)
+			sizes.Add(1)
+			go func() {
+				defer sizes.Done()
+				out.Optima[size] = optimum(points, len(it.Scores), size)
+			}()
 		}
+		sizes.Wait()
 	}
 	return out
 }
@@ -210,11 +217,15 @@ func pointsOfSets(scores [][]int) []int {
 
 // optimum is the best total of any partition, by dynamic programming over the boards that are left.
 func optimum(points []int, boards, size int) int {
-	known := map[int]int{0: 0}
+	known := make([]int, 1<<boards)
+	for left := range known {
+		known[left] = -1
+	}
+	known[0] = 0
 	var best func(left int) int
 	best = func(left int) int {
-		if total, ok := known[left]; ok {
-			return total
+		if known[left] >= 0 {
+			return known[left]
 		}
 		first := bits.TrailingZeros(uint(left))
 		total := -1
