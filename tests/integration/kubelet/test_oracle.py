@@ -229,6 +229,21 @@ async def test_the_real_device_manager_gets_another_socket_for_one_that_was_remo
         await counted(oracle, (8, 8))
 
 
+@pytest.mark.fault("F51")
+async def test_the_real_device_manager_knows_a_resource_for_five_minutes_after_its_plugin_and_then_no_more(
+    folder: Path,
+) -> None:
+    async with Oracle(folder) as oracle:
+        async with Plugin(folder, StubView()):
+            await counted(oracle, (8, 8))
+        await counted(oracle, (8, 0))
+        await oracle.age(240)
+        assert await oracle.counts() == {GPU: (8, 0)}
+        await oracle.age(61)
+        assert await oracle.counts() == {}
+        assert await oracle.counts() == {}  # nothing that would write the name back
+
+
 @pytest.mark.fault("F07")
 async def test_the_real_device_manager_drops_the_newer_of_two_plugins_which_comes_back(folder: Path) -> None:
     async with Oracle(folder) as oracle, Plugin(folder, StubView()) as older:
