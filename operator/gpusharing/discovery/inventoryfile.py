@@ -43,15 +43,23 @@ class LoadedInventory:
 def load_inventory(text: str, *, node: str, name: str) -> LoadedInventory:
     """Read a file. `name` is used where it says none itself. Raises InvalidInput with all that is wrong."""
     document, problems = _document(text)
-    file, found = parse(InventoryFile, document.data)
+    loaded, found = inventory_of(document.data, node=node, name=name)
     problems += found
-    if file is not None:
-        problems += _contradictions(file)
-    if problems or file is None:
+    if problems or loaded is None:
         lines = [f"line {document.line_of(problem.path)}: {problem}" for problem in problems[:_SHOWN]]
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         raise InvalidInput("; ".join(lines) + more)
-    return _loaded(file, f"{node}/{file.name or name}")
+    return loaded
+
+
+def inventory_of(data: object, *, node: str, name: str) -> tuple[LoadedInventory | None, list[Problem]]:
+    """Return what the content of a file says, or everything that is wrong with it."""
+    file, problems = parse(InventoryFile, data)
+    if file is not None:
+        problems += _contradictions(file)
+    if problems or file is None:
+        return None, problems
+    return _loaded(file, f"{node}/{file.name or name}"), []
 
 
 def _document(text: str) -> tuple[Document, list[Problem]]:
