@@ -1,6 +1,6 @@
 """Which pieces are on which node so far: what both algorithms build, and can take back."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from gpusharing.core.placement.pieces import Job, Piece
 from gpusharing.core.placement.pools import PoolNode, Space, mask_of
@@ -42,7 +42,7 @@ class Packing:
         firsts = (next((at for at in alike if not self._is_open[at]), None) for alike in self.rooms.alike)
         yield from sorted(at for at in firsts if at is not None)
 
-    def reachable(self, only: int | None) -> Iterable[int]:
+    def reachable(self, only: int | None) -> list[int]:
         """Return the nodes that a piece may go to: opened ones, in the order of opening, before unopened ones."""
         if only is None:
             return [*self.opened, *self.unopened()]

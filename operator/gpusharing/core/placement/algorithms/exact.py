@@ -11,8 +11,8 @@ from gpusharing.core.placement.rooms import NO_ROOM, Rooms
 
 MAX_TRIALS = 50_000
 MAX_SERVICES = 40
-# The search goes one call deeper with each piece.
-MAX_PIECES = 256
+# The search goes two calls deeper with each piece, and Python takes a thousand.
+MAX_PIECES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class _Step:
 
     job: Job
     piece: Piece | None = None
-    shape: int = 0
+    # -1 = of a shape that is not known before
+    shape: int = -1
     rest: bool = False
 
 
@@ -83,7 +84,11 @@ class _Attempt:
         # the most that so many unopened nodes can hold
         fresh = sorted((packing.rooms.left[state] for state in packing.rooms.fresh), reverse=True)
         self._unopened = [sum(fresh[:count]) for count in range(packing.cap + 1)]
+        # what the service whose whole nodes were chosen last needs beside them
         self._missing = 0
+        # for each step, where among the opened nodes its piece is
+        self._position = [0] * len(self._steps)
+        # states from which there is no way on, whichever way led there
         self._hopeless: set[tuple[int, ...]] = set()
 
     def run(self) -> bool:
@@ -91,13 +96,16 @@ class _Attempt:
         return self._from(0)
 
     def _from(self, depth: int) -> bool:
+        """Whether the pieces from this one on find their places; they are then there."""
         if depth == len(self._steps):
             return self._enough(self.packing)
         step = self._steps[depth]
         if step.piece is None and not (step.rest and self._missing):
             return self._without_choice(step, depth)
+        if not self._may_fit(depth):
+            return False
         seen = self._seen(depth)
-        if seen in self._hopeless or not self._may_fit(depth):
+        if seen in self._hopeless:
             return False
         if self._try_nodes(step, depth):
             return True
@@ -105,12 +113,13 @@ class _Attempt:
         return False
 
     def _try_nodes(self, step: _Step, depth: int) -> bool:
-        packing = self.packing
-        rooms, mark = packing.rooms, packing.mark()
+        packing, rooms = self.packing, self.packing.rooms
         piece = step.piece or rest_of(step.job, self._missing)
         shape = step.shape if step.piece else rooms.shape(piece)
-        tried = set()
-        for at in packing.reachable(step.job.only):
+        mark, opened, tried = packing.mark(), len(packing.opened), set()
+        # of two equal pieces the second is never before the first: that would be the same plan again
+        start = self._position[depth - 1] if depth and step.piece and self._steps[depth - 1].shape == shape else 0
+        for position, at in enumerate(packing.reachable(step.job.only)[start:], start):
             state = packing.state[at]
             if state in tried:
                 continue
@@ -118,6 +127,7 @@ class _Attempt:
             self._count()
             after = rooms.after(state, shape)
             if after != NO_ROOM:
+                self._position[depth] = min(position, opened)
                 packing.put(at, piece, after)
                 if self._from(depth + 1):
                     return True
@@ -125,23 +135,21 @@ class _Attempt:
         return False
 
     def _without_choice(self, step: _Step, depth: int) -> bool:
-        packing, job = self.packing, step.job
-        mark = packing.mark()
-        if not step.rest:
-            self._count()
-            if job.held:
-                done = packing.put_held(job)
-            elif job.whole:
-                self._missing = packing.put_whole(job)
-                done = job.has_tail or not self._missing
-            else:
-                done = packing.put_evenly(job)
-        else:
-            done = True
-        if done and self._from(depth + 1):
+        mark = self.packing.mark()
+        if (step.rest or self._put(step.job)) and self._from(depth + 1):
             return True
-        packing.back_to(mark)
+        self.packing.back_to(mark)
         return False
+
+    def _put(self, job: Job) -> bool:
+        """Put a service that has no choice of nodes, as first fit decreasing does."""
+        self._count()
+        if job.held:
+            return self.packing.put_held(job)
+        if not job.whole:
+            return self.packing.put_evenly(job)
+        self._missing = self.packing.put_whole(job)
+        return job.has_tail or not self._missing
 
     def _count(self) -> None:
         if not self.left:
@@ -150,12 +158,13 @@ class _Attempt:
 
     def _seen(self, depth: int) -> tuple[int, ...]:
         """Return what decides about all that follows: the states that opened nodes are in, not which nodes they are."""
-        packing = self.packing
-        fresh, state = packing.rooms.fresh, packing.state
+        packing, state = self.packing, self.packing.state
+        missing = self._missing if self._steps[depth].rest else 0
         if len(packing.rooms.alike) == 1:
-            return (depth, self._missing, *sorted([state[at] for at in packing.opened]))
+            return (depth, missing, *sorted([state[at] for at in packing.opened]))
+        fresh = packing.rooms.fresh
         pairs = sorted([(fresh[at], state[at]) for at in packing.opened])
-        return (depth, self._missing, *(number for pair in pairs for number in pair))
+        return (depth, missing, *(number for pair in pairs for number in pair))
 
     def _may_fit(self, depth: int) -> bool:
         """Whether the nodes have shares enough, without those on nodes that are too full for any piece to come."""
