@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
+from random import Random
 
 from hypothesis import strategies as st
 from tests.support.allocation import NVLINK, PCIE, allocation, gpu, mig
@@ -51,12 +52,17 @@ class State:
 
 @st.composite
 def states(draw: st.DrawFn, kind: str = "", *, sick: bool = True, max_gpus: int = 4) -> State:
-    """A node with shares of GPUs, MIG devices, shares of MIG devices, or whole GPUs."""
+    """A node with shares of GPUs, MIG devices, shares of MIG devices, or whole GPUs.
+
+    Its size and kind are drawn; chance fills it, by a drawn seed: a draw for each id would take most of a test.
+    """
     kind = kind or draw(st.sampled_from(("shares", "mig", "shared mig", "whole")))
     count = draw(st.integers(1, max_gpus if kind != "whole" else 2 * max_gpus))
+    known = draw(st.sampled_from(((FREE,), (FREE, FREE, FREE, HELD), (FREE, HELD), STATES if sick else (FREE, HELD))))
+    chance = Random(draw(st.integers(0, 1 << 20)))
     uuids = [f"GPU-{at}" for at in range(count)]
-    migs = {uuid: draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)) if "mig" in kind else [] for uuid in uuids}
-    links = {(one, two): draw(st.sampled_from(LINKS)) for at, one in enumerate(uuids) for two in uuids[at + 1 :]}
+    migs = {uuid: chance.choices((1, 2, 3), k=chance.randint(1, 3)) if "mig" in kind else [] for uuid in uuids}
+    links = {(one, two): chance.choice(LINKS) for one, two in combinations(uuids, 2)}
     inventory = Inventory(
         gpus=tuple(
             gpu(at, uuid, *(mig(f"MIG-{at}-{number}", number, slices) for number, slices in enumerate(migs[uuid])))
@@ -64,18 +70,18 @@ def states(draw: st.DrawFn, kind: str = "", *, sick: bool = True, max_gpus: int 
         ),
         links={pair: link for pair, link in links.items() if link is not None},
     )
+    shared = kind in {"shares", "shared mig"}
     devices = [
-        Device(f"{base}::{replica}" if kind in {"shares", "shared mig"} else base, base, it.uuid)
+        Device(f"{base}::{replica}" if shared else base, base, it.uuid)
         for it in inventory.gpus
         for base in ([device.uuid for device in it.mig_devices] or [it.uuid])
-        for replica in range(draw(st.integers(1, 4)) if kind in {"shares", "shared mig"} else 1)
+        for replica in range(chance.randint(1, 4) if shared else 1)
     ]
-    known = STATES if sick else (FREE, FREE, FREE, HELD)
-    of_ids = {device.id: draw(st.sampled_from(known)) for device in devices}
+    of_ids = {device.id: chance.choice(known) for device in devices}
     free = [each for each, state in of_ids.items() if state == FREE]
-    required = draw(st.lists(st.sampled_from(free), unique=True, max_size=3)) if free else []
-    resource = Resource("nvidia.com/gpu", tuple(devices), replicas=1 if kind in {"mig", "whole"} else 2)
-    others = draw(st.dictionaries(st.sampled_from(uuids), st.integers(0, 3), max_size=2))
+    required = chance.sample(free, min(len(free), chance.randint(0, 3)))
+    resource = Resource("nvidia.com/gpu", tuple(devices), replicas=2 if shared else 1)
+    others = {uuid: chance.randint(0, 3) for uuid in chance.choices(uuids, k=chance.randint(0, 2))}
     return State(inventory, resource, of_ids, tuple(required), others, draw(st.integers(1, max(1, len(free)))))
 
 

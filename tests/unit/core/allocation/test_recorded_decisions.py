@@ -1,6 +1,7 @@
 """What NVIDIA's allocators were seen to decide: `vectors/greedy.json` and `vectors/aligned.json`, every case."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from gpusharing.core.allocation.cases import Case, answer, difference, read_case
 VECTORS = Path(__file__).resolve().parents[3] / "vectors"
 
 
+@cache
 def _cases(name: str) -> list[Case]:
     return read_cases((VECTORS / f"{name}.json").read_text(), name)
 
