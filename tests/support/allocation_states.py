@@ -58,7 +58,7 @@ def states(draw: st.DrawFn, kind: str = "", *, sick: bool = True, max_gpus: int 
     """
     kind = kind or draw(st.sampled_from(("shares", "mig", "shared mig", "whole")))
     count = draw(st.integers(1, max_gpus if kind != "whole" else 2 * max_gpus))
-    known = draw(st.sampled_from(((FREE,), (FREE, FREE, FREE, HELD), (FREE, HELD), STATES if sick else (FREE, HELD))))
+    known = draw(st.sampled_from((STATES, STATES, (FREE, HELD)) if sick else ((FREE,), (FREE, FREE, FREE, HELD))))
     chance = Random(draw(st.integers(0, 1 << 20)))
     uuids = [f"GPU-{at}" for at in range(count)]
     migs = {uuid: chance.choices((1, 2, 3), k=chance.randint(1, 3)) if "mig" in kind else [] for uuid in uuids}

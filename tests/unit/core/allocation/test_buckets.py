@@ -42,6 +42,12 @@ def test_a_sick_id_is_no_load_unless_somebody_holds_it() -> None:
     assert _mig_buckets(available=free, sick={"A-5::1"}, sick_and_held={"A-5::1"}).load == [load(slices=3, ids=1)]
 
 
+def test_a_sick_share_is_no_load_unless_somebody_holds_it() -> None:
+    table = shared_gpus({"A": 4}).table
+    assert Buckets(table, AllocationRequest(["A::0", "A::1"], 1, sick={"A::2", "A::1"})).load == [1]
+    assert Buckets(table, AllocationRequest(["A::0"], 1, sick={"A::2"}, sick_and_held={"A::2"})).load == [3]
+
+
 def test_slices_count_before_ids() -> None:
     assert load(slices=1) > load(ids=100_000)
     assert slices_and_ids(load(slices=7, ids=12)) == (7, 12)
