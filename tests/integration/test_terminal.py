@@ -1,12 +1,14 @@
 """What people see: real terminals of several widths, colour, and none of it in a pipe."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 from tests.support.builders import ReportBuilder, make_node, make_policy, make_report
 from tests.support.cluster.binaries import bring_kubectl
 from tests.support.kubectlplugin import kubectl, on_a_terminal
+from tests.support.scattered import save_reports, scattered
 from tests.support.worlds import configured, save
 
 PACK = make_policy("pack-inference").allocating("packed").sharing(4)
@@ -78,6 +80,19 @@ def test_reasons_of_a_preference_stand_below_its_line_on_a_terminal(tmp_path: Pa
     assert shown[-1] == "1 cases, 0 different"
     (piped,) = kubectl("gpusharing", *command).stdout.splitlines()
     assert " ".join(json.loads(piped)["explain"]).split() == " ".join(shown[1:-1]).split()
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_command_of_a_restart_set_fits_the_terminal_and_stays_one_command(tmp_path: Path, columns: int) -> None:
+    bring_kubectl()
+    pods = [f"team-{space}/inference-7c9f7d6d5b-x8k{at}" for space in "ab" for at in range(5)]
+    report = scattered("gpu-h100-pool-0a1b2c3d", [31, 17] * 8, *pods, shares=32, possible=4)
+    command = ["fragmentation", "node/gpu-h100-pool-0a1b2c3d", "--from", save_reports(tmp_path, report)]
+    shown = on_a_terminal(command, columns=columns, NO_COLOR="1")
+    assert max(map(len, shown.partition("hint:")[0].splitlines())) <= columns, shown
+    told = shown[shown.index("  kubectl delete") :].partition("\n\n")[0]
+    [piped] = [line for line in kubectl("gpusharing", *command).stdout.splitlines() if line.startswith("  kubectl")]
+    assert shlex.split(told.replace("\\\n", "")) == shlex.split(piped)
 
 
 def test_a_pipe_is_never_cut(saved: str) -> None:

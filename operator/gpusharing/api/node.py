@@ -10,6 +10,10 @@ from gpusharing.api.sharing import MigStrategy
 Count = Annotated[int, Field(ge=0)]
 GpuUuid = Annotated[str, Field(max_length=96, description="The GPU's NVML UUID, GPU-<uuid>.")]
 ConfigName = Annotated[str, Field(max_length=63)]
+# namespace/name: people paste it into a shell
+PodName = Annotated[
+    str, Field(max_length=317, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+]
 
 READY_CONDITION = "GpuSharingReady"
 
@@ -91,7 +95,7 @@ class RestartSet(Report):
     """Pods that fit on other GPUs in use: deleted together, they leave a whole GPU free."""
 
     gpu: GpuUuid
-    pods: list[Annotated[str, Field(max_length=317)]] = Field(
+    pods: list[PodName] = Field(
         default=[],
         description="The pods, as namespace/name; the first ten.",
         max_length=10,

@@ -6,6 +6,7 @@ Colour and Rich only on a terminal that wants them (no pipe, no `NO_COLOR`, no `
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -156,6 +157,18 @@ def print_names(prefix: str, names: Iterable[str]) -> None:
 def print_line(text: str, *, style: str = "") -> None:
     """Print one line of data on stdout; on a terminal in the style."""
     _print_styled(text, style, sys.stdout)
+
+
+def print_command(command: str) -> None:
+    """Print a command for a shell; where a terminal is too narrow, it goes on in the next line."""
+    limit, line = _width(sys.stdout), " "
+    for word in shlex.split(command):
+        quoted = word if word == "&&" else shlex.quote(word)
+        if len(line) + len(quoted) + len("  \\") > limit and line.strip():
+            print_line(f"{line} \\")
+            line = "   "
+        line = f"{line} {quoted}"
+    print_line(line)
 
 
 def say(text: str, *, style: str = "") -> None:

@@ -30,6 +30,11 @@ def read_saved(files: Iterable[str], namespace: str) -> Objects:
     return Objects(nodes, policies, reports, configmaps, configmaps_read=bool(configmaps))
 
 
+def read_saved_kind(files: Iterable[str], kind: str) -> list[Object]:
+    """Read the objects of one kind from files; others are passed over."""
+    return [obj for file in files for obj in _objects(file, read_text(file)) if _checked(file, obj).kind == kind]
+
+
 _KINDS = ("Node", names.POLICY_KIND, names.NODE_KIND, "ConfigMap")
 
 

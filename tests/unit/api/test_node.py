@@ -1,8 +1,10 @@
 from typing import Any
 
+import pytest
+from pydantic import ValidationError
 from tests.support.builders import NOW, make_policy, make_report
 
-from gpusharing.api.node import ConfigChange, GpuNodeObject, GpuNodeStatus
+from gpusharing.api.node import ConfigChange, GpuNodeObject, GpuNodeStatus, RestartSet
 from gpusharing.api.problems import parse
 
 
@@ -33,6 +35,12 @@ def test_fragmentation_is_spelled_as_the_design_spells_it() -> None:
     read = GpuNodeStatus.model_validate({"fragmentation": wire}).fragmentation
     assert read
     assert read.to_wire() == wire
+
+
+@pytest.mark.parametrize("name", ["web-0", "team-a/--all", "team-a/$(reboot)", "team-a/a b", "team-a/web\n"])
+def test_what_is_no_name_of_a_pod_is_none_to_delete(name: str) -> None:
+    with pytest.raises(ValidationError):
+        RestartSet(gpu="GPU-a", pods=[name])
 
 
 def test_a_change_of_config_says_from_what_to_what() -> None:

@@ -8,6 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from gpusharing.api.explanation import Explanation
+from gpusharing.api.fragmentation import FragmentationOverview
 from gpusharing.api.overview import StatusReport
 from gpusharing.api.plan import ChangeWord, PlanReport
 from gpusharing.cli import commands
@@ -34,7 +35,13 @@ def test_every_option_of_a_command_is_told(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "model"), [("plan", PlanReport), ("explain", Explanation), ("status", StatusReport)]
+    ("command", "model"),
+    [
+        ("plan", PlanReport),
+        ("explain", Explanation),
+        ("status", StatusReport),
+        ("fragmentation", FragmentationOverview),
+    ],
 )
 def test_every_field_of_what_it_prints_is_told(command: str, model: type[BaseModel]) -> None:
     told = set(re.findall(r"[A-Za-z]+", " ".join(re.findall(r"`([^`]+)`", section(command)))))

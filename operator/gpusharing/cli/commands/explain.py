@@ -19,11 +19,9 @@ from gpusharing.cli.output import (
     short_model,
     yaml_text,
 )
-from gpusharing.cli.sources import Source, find_node
+from gpusharing.cli.sources import Source, find_node, node_name
 from gpusharing.core.account import account
-from gpusharing.core.errors import InvalidInput
 
-KINDS = {"node", "nodes", "no"}
 NONE = "-"
 POLICIES = (Column("POLICY"), Column("PRIORITY"), Column("MODE"), Column("MATCHES"), Column("WHY", below=True))
 RESOURCES = (Column("RESOURCE"), Column("PREDICTED"), Column("ADVERTISED"), Column("IN USE"))
@@ -48,22 +46,11 @@ def explain(
       kubectl gpusharing explain node/gpu-a
       kubectl gpusharing explain node/gpu-a --from saved.json -o yaml
     """
-    name = _node_name(node)
+    name = node_name(node)
     world = Source(saved or [], kubeconfig, context, namespace, layout, quiet=output in MACHINE).read()
-    find_node(world, name)
+    find_node(world.nodes, name)
     _print(account(world, name), output)
     return 0
-
-
-def _node_name(words: list[str]) -> str:
-    """Return the name of `node/NAME` or `node NAME`."""
-    kind, slash, name = words[0].partition("/")
-    rest = words[1:]
-    if not slash and rest:
-        name, rest = rest[0], rest[1:]
-    if kind not in KINDS or not name or rest:
-        raise InvalidInput(f"not a node: {' '.join(words)}", hint="write node/NAME, as in: explain node/gpu-a")
-    return name
 
 
 def _print(explanation: Explanation, output: Format) -> None:
