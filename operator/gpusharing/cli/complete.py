@@ -88,7 +88,7 @@ def _values(parameter: Parameter, word: str, prefix: str, given: dict[str, str],
     if parameter.choices:
         return _offer(prefix + word, dict.fromkeys((prefix + choice for choice in parameter.choices), ""))
     match parameter.metavar:
-        case "FILE" | "FILE...":
+        case "FILE" | "FILE..." | "DIR":
             return [FILES]
         case "POLICY":
             return _offer(prefix + word, dict.fromkeys((prefix + name for name in _names("policies", given)), ""))

@@ -23,6 +23,7 @@ FormatOption = Annotated[
 MACHINE: frozenset[Format] = frozenset({"json", "yaml", "name"})
 GAP = "   "
 NARROW_GAP = "  "  # where the wider one does not fit
+PICTURE_MAX = 120
 # A word that is a whole cell, or leads a line, and the colour that goes with it.
 COLOURS = {
     "True": "green",
@@ -119,6 +120,11 @@ def _width(stream: TextIO) -> int:
     return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
 
 
+def width_for_pictures() -> int:
+    """Return how many columns a picture on stdout may take: the terminal's, but no more than people like to read."""
+    return min(_width(sys.stdout), PICTURE_MAX)
+
+
 def print_data(value: Any, form: Literal["json", "yaml"]) -> None:
     """Print plain data (`Model.to_wire()`) for a program to read."""
     if form == "json":
@@ -169,6 +175,12 @@ def print_command(command: str) -> None:
             line = "   "
         line = f"{line} {quoted}"
     print_line(line)
+
+
+def print_spans(spans: Iterable[tuple[str, str]]) -> None:
+    """Print one line of data on stdout that is made of pieces, each with its style on a terminal."""
+    with _lines_to(sys.stdout, gap="") as put:
+        put([(printable(text), style) for text, style in spans])
 
 
 def say(text: str, *, style: str = "") -> None:

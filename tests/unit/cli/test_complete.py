@@ -32,7 +32,7 @@ def test_every_command_is_offered_with_its_first_sentence() -> None:
 
 
 def test_a_command_is_completed_by_its_beginning() -> None:
-    assert candidates("pl") == ["plan"]
+    assert candidates("pl") == ["place", "plan"]
     assert candidates("nothing-like-it") == []
 
 

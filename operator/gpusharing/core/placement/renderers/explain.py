@@ -16,7 +16,7 @@ def explain(pool: PoolPlan) -> Iterator[str]:
         return
     needs = ", ".join(need.text for need in search.needs)
     yield f"pool {pool.name}: {search.total} GPUs ({needs}) on nodes of {search.node_size} GPUs"
-    if pool.auto:
+    if pool.auto and pool.lower_bound != 1:
         yield f"  fewer than {_nodes(pool.lower_bound or 0)} cannot hold them (lower bound)"
     yield f"  first fit decreasing: {_found(search)}"
     if search.searched:

@@ -1,15 +1,15 @@
 """`-o table`: a plan for people: one line per pool, a picture of each slot, and who has which GPUs, and why."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpusharing.api.placement import Parallelism, Service
 from gpusharing.core.placement.plan import Assignment, PoolPlan, Slot
-from gpusharing.core.placement.renderers import Job, listed
+from gpusharing.core.placement.renderers import Job
 
 COLUMNS = ("SLOT", "NODE", "SERVICE", "GPUS", "NEED", "WHY")
 NONE = "-"
-PER_LINE = 8
+PER_LINE, RUN_MAX = 8, 4
 CELL_MAX, CELL_WANTED, CELL_MIN = 12, 4, 2
 FREE, NOT_OURS, UNKNOWN = ".", "x", "?"
 
@@ -61,7 +61,7 @@ def rows(job: Job) -> Iterator[tuple[str, ...]]:
             yield slot.name, slot.node or NONE, each.service, _gpus(each), need, why
         for gpus, why in ((slot.free, "free"), (_others(slot), "not for this placement")):
             if gpus:
-                yield slot.name, slot.node or NONE, NONE, listed(gpus), "", why
+                yield slot.name, slot.node or NONE, NONE, _ranges(gpus), "", why
     placed = {each.service for slot in job.plan.slots for each in slot.assigned}
     nodes = {slot.name: slot.node for slot in job.plan.slots}
     for service in job.plan.services:
@@ -71,7 +71,18 @@ def rows(job: Job) -> Iterator[tuple[str, ...]]:
 
 
 def _gpus(assignment: Assignment) -> str:
-    return f"${assignment.from_env}" if assignment.from_env else listed(assignment.indexes)
+    return f"${assignment.from_env}" if assignment.from_env else _ranges(assignment.indexes)
+
+
+def _ranges(indexes: Sequence[int]) -> str:
+    """Return `1,2`, and `0-7` for more than four in a row."""
+    runs: list[list[int]] = []
+    for index in indexes:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > RUN_MAX else ",".join(map(str, run)) for run in runs)
 
 
 def _place(assignment: Assignment) -> Iterator[str]:
