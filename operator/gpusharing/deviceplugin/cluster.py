@@ -5,7 +5,7 @@ import asyncio
 from gpusharing.core.nodeproblems import Observed
 from gpusharing.deviceplugin.cluster_source import ClusterSource
 from gpusharing.deviceplugin.config_source import Tell
-from gpusharing.deviceplugin.node_report import NodeReporter
+from gpusharing.deviceplugin.node_report import NodeReporter, ReportTimes
 from gpusharing.deviceplugin.settings import Settings
 from gpusharing.kube import paths
 from gpusharing.kube.client import Call, Client, connect
@@ -24,6 +24,13 @@ class Cluster:
             NodeReporter(
                 client,
                 settings.node_name,
+                times=ReportTimes(
+                    spacing=settings.report_spacing,
+                    occupancy=settings.occupancy_spacing,
+                    jitter=settings.occupancy_spacing / 5,
+                    start=settings.first_request_within,
+                    longest_pause=2 * settings.retry_max,
+                ),
                 has_checkpoint=has_checkpoint,
                 on_write=lambda result: metrics.report_writes_total.labels(result).inc(),
             )

@@ -173,6 +173,15 @@ class Settings:
         "first-request-within",
         read=seconds,
     )
+    report_spacing: float = _option(
+        2.0, "The shortest time between two writes of the report.", "report-spacing", read=_some_time
+    )
+    occupancy_spacing: float = _option(
+        15.0,
+        "The same where nothing but who holds what has changed; with up to a fifth more.",
+        "occupancy-spacing",
+        read=_some_time,
+    )
     request_timeout: float = _option(
         30.0, "Deadline of one request to the API server.", "request-timeout", read=_some_time
     )
