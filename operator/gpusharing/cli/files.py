@@ -1,7 +1,9 @@
 """Files as commands name them; `-` is standard input."""
 
+import os
 import sys
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from gpusharing.core.errors import InvalidInput
 
@@ -20,6 +22,23 @@ def read_text(file: str, *, at_most: int = -1) -> str:
         raise InvalidInput(f"{shown(file)} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except OSError as error:
         raise InvalidInput(f"{shown(file)} cannot be read: {error.strerror or error}") from error
+
+
+def write_text(file: str, text: str) -> None:
+    """Write a file as a whole or not at all. Raises InvalidInput."""
+    path = Path(file)
+    try:
+        with NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False) as part:
+            try:
+                part.write(text)
+                part.close()
+                Path(part.name).chmod(0o644)
+                os.replace(part.name, path)
+            except BaseException:
+                Path(part.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be written: {error.strerror or error}") from error
 
 
 def shown(file: str) -> str:

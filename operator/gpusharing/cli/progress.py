@@ -6,6 +6,7 @@ from typing import TextIO
 
 PATIENCE = 1.0
 CLEAR_LINE = "\r\x1b[2K"
+BAR = 25
 
 
 class Progress:
@@ -17,6 +18,7 @@ class Progress:
         self._clock = clock
         self._from = clock() + PATIENCE
         self._written = False
+        self._percent = -1
 
     def tell(self, text: str) -> None:
         """Show the text, unless it is too early."""
@@ -24,6 +26,13 @@ class Progress:
             self._stream.write(f"{CLEAR_LINE}{text}")
             self._stream.flush()
             self._written = True
+
+    def bar(self, text: str, part: float) -> None:
+        """Show which part is done, from 0 to 1, whenever it is another percent."""
+        if (percent := int(100 * part)) != self._percent:
+            self._percent = percent
+            done = int(BAR * part)
+            self.tell(f"{text} [{'#' * done}{'-' * (BAR - done)}] {percent} %")
 
     def __enter__(self) -> "Progress":
         """Begin."""
