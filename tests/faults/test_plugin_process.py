@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -63,6 +63,32 @@ async def node() -> AsyncIterator[Bench]:
     """Four GPUs, four shares each."""
     async with bench(shared(4), gpus(4)) as made:
         yield made
+
+
+async def test_what_a_kubelet_makes_of_preferences_is_counted_and_the_node_said_to_be_scattered(node: Bench) -> None:
+    node.configure(shared(4, "gpusharing: {allocation: {policy: packed, keepTogether: preferred}}\n"))
+
+    def says(**metrics: int) -> Callable[[int, str], bool]:
+        return lambda _, text: all(f"gpusharing_plugin_{name} {value}.0\n" in text for name, value in metrics.items())
+
+    async with node.plugin() as plugin:
+        await node.listed(16, 16)
+        for number in range(3):
+            await node.kubelet.admit(Pod(f"pod-{number}", limits={GPU: 1}))
+        chosen = f'preferences_total{{policy="packed",resource="{GPU}",result="chosen"}}'
+        packed = {chosen: 3, 'whole_gpus{state="free"}': 3, f'largest_request{{resource="{GPU}"}}': 4}
+        text = await plugin.page("/metrics", says(**packed), "packed onto one GPU")
+        assert f'gpusharing_plugin_preferences_ignored_total{{resource="{GPU}"}} 0.0' in text
+        assert plugin.logged("the kubelet did not take the preferred devices") == []
+        node.kubelet.behaviour.takes_no_advice = True
+        await node.kubelet.admit(Pod("split", limits={GPU: 4}))
+        scattered = {
+            f'preferences_ignored_total{{resource="{GPU}"}}': 1,
+            f'avoidable_splits_total{{choice="kubelet",resource="{GPU}"}}': 1,
+            'whole_gpus{state="possible"}': 2,
+        }
+        await plugin.page("/metrics", says(**scattered), "split although one GPU had room")
+        assert len(plugin.logged("the kubelet did not take the preferred devices")) == 1
 
 
 @pytest.mark.fault("F01")

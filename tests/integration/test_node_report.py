@@ -15,6 +15,7 @@ from tests.support.hardware import gpu_uuid, make_config, make_hardware
 from tests.support.plugintokens import token_of_node
 
 from gpusharing.api import names
+from gpusharing.core.fragmentation import Restart, fragmentation
 from gpusharing.core.listing import Listing, advance
 from gpusharing.core.nodeproblems import Observed
 from gpusharing.core.occupancy import PodDevices
@@ -90,7 +91,10 @@ async def test_the_report_is_the_nodes_own_and_complete_and_the_node_says_that_i
     node, calls = fleet.node("gpu-a"), list[Call]()
     pods = (PodDevices("team-a", "web", "main", GPU, (f"{gpu_uuid(0)}::0",)),)
     async with reporting(fleet, calls) as reporter:
-        reporter.report(replace(WELL, pods=pods))
+        found = fragmentation(LISTING, pods, HARDWARE)
+        reporter.report(
+            replace(WELL, pods=pods, fragmentation=replace(found, restart=Restart("GPU-x", ("team-a/web",))))
+        )
         said = await becomes(lambda: condition(fleet), "the node is ready")
     assert (said["status"], said["reason"]) == ("True", "Serving")
     gpu_node = fleet.api.get(GPU_NODES, "gpu-a")
@@ -108,6 +112,16 @@ async def test_the_report_is_the_nodes_own_and_complete_and_the_node_says_that_i
         (gpu_uuid(0), 4, 1),
         (gpu_uuid(1), 2, 0),
     ]
+    assert status["fragmentation"] == {
+        "freeWholeGpus": 1,
+        "possibleWholeGpus": 1,
+        "resources": [
+            {"name": GPU, "freeShares": 3, "largestRequest": 3},
+            {"name": "nvidia.com/mig-1g.10gb", "freeShares": 1, "largestRequest": 1},
+            {"name": "nvidia.com/mig-3g.40gb", "freeShares": 1, "largestRequest": 1},
+        ],
+        "restart": {"gpu": "GPU-x", "pods": ["team-a/web"], "more": 0},
+    }
     assert [(change["from"], change["to"], change["policy"]) for change in status["history"]] == [
         ("", SERVED.name, "pack")
     ]
@@ -143,7 +157,8 @@ async def test_a_refused_config_shows_in_report_node_and_event_in_the_same_words
     async with reporting(fleet, []) as reporter:
         reporter.report(WELL)
         await becomes(lambda: condition(fleet), "the node is ready")
-        reporter.report(replace(WELL, desired="new", config_error="sharing: not a map\n\x1b[2J"))
+        refused = replace(WELL, desired="new", config_error="sharing: not a map\n\x1b[2J")
+        reporter.report(refused)
 
         def is_refused() -> Object:
             said = condition(fleet)
@@ -152,10 +167,13 @@ async def test_a_refused_config_shows_in_report_node_and_event_in_the_same_words
 
         said = await becomes(is_refused, "the node says why")
         event = await becomes(lambda: fleet.has_event("gpu-a", "InvalidConfig"), "an Event says why")
+        reporter.report(replace(refused, overruled="nvidia.com/gpu: the kubelet gave a container B0"))
+        ignored = await becomes(lambda: fleet.has_event("gpu-a", "PreferenceIgnored"), "advice was not taken")
     words = r"sharing: not a map \x1b[2J"
     assert (said["status"], said["message"]) == ("False", f"{words}; config '{SERVED.name}' stays served.")
     assert event["message"] == said["message"]
     assert event["source"] == {"component": names.PLUGIN}
+    assert ignored["message"] == "nvidia.com/gpu: the kubelet gave a container B0"
     report = fleet.report("gpu-a")
     assert (report["config"]["desired"], report["config"]["served"]) == ("new", SERVED.name)
     assert report["config"]["error"] == words

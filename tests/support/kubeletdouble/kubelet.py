@@ -53,6 +53,8 @@ class Behaviour:
     stall_after: int = 0
     # from the start of the kubelet to the pods' admission anew; tests that do not want to race it call `readmit`
     readmit: float = 0.8
+    # ask for preferences and take none: no kubelet is so
+    takes_no_advice: bool = False
 
 
 class _Registration(RegistrationServicer):
@@ -322,7 +324,8 @@ class KubeletDouble:
             endpoint,
             lambda stub: stub.GetPreferredAllocation(pb.PreferredAllocationRequest(container_requests=[each])),
         )
-        return [device for response in answer.container_responses[:1] for device in response.deviceIDs]
+        taken = [] if self.behaviour.takes_no_advice else answer.container_responses[:1]
+        return [device for response in taken for device in response.deviceIDs]
 
     async def allocate(self, endpoint: Endpoint, ids: Sequence[str]) -> pb.AllocateResponse:
         """Call the plugin; without a deadline."""
