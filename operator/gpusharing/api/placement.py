@@ -55,6 +55,12 @@ Count = Annotated[int, Field(ge=0), _expected("an integer of at least 0")]
 Flag = Annotated[bool, _expected("true or false")]
 # The longest of an object's names
 Text = Annotated[str, Field(max_length=317), _expected("a text of at most 317 characters")]
+# Names that go into shell scripts and env files: nothing in them may mean something there.
+Word = Annotated[
+    str,
+    Field(max_length=253, pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"),
+    _expected("a word of letters, digits, -, _ and ."),
+]
 
 
 class PoolSharing(Model):
@@ -206,7 +212,7 @@ class InventoryGpu(Model):
     """One GPU as it stands."""
 
     index: Index = Field(description="Its index on the node, in PCI order.")
-    uuid: Text = Field(default="", description="Its UUID, GPU-...; empty = not known.")
+    uuid: Word = Field(default="", description="Its UUID, GPU-...; empty = not known.")
     healthy: Flag = Field(default=True, description="false: it is broken.")
     mig_mode: Flag = Field(default=False, description="true: it is cut into MIG devices, so placements leave it alone.")
     link_group: Annotated[Index | None, _expected("an integer 0-255")] = Field(
@@ -222,7 +228,7 @@ class InventoryGpu(Model):
 class InventoryNode(Model):
     """One node as it stands."""
 
-    name: Annotated[Text, Field(min_length=1)] = Field(description="The Node's name.")
+    name: Annotated[Word, Field(min_length=1)] = Field(description="The Node's name.")
     labels: dict[str, str] = Field(default={}, description="The Node's labels.")
     names: Count = Field(default=0, description="Resource names that other placements have there.")
     ready: Flag = Field(default=True, description="Ready and GpuSharingReady.")

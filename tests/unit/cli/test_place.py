@@ -242,6 +242,15 @@ def test_a_wrong_command_line_ends_with_2(place: Place, options: list[str]) -> N
     assert done.err.startswith("error: ")
 
 
+@pytest.mark.parametrize(("key", "value"), [("name", "a\n#"), ("name", "$(id)"), ("uuid", "GPU-a\nX=1"), ("name", "")])
+def test_nothing_of_an_inventory_can_mean_something_in_a_script(place: Place, key: str, value: str) -> None:
+    node: Any = {"name": "node-a", "gpus": [{"index": 0, "uuid": "GPU-a"}]}
+    (node if key == "name" else node["gpus"][0])[key] = value
+    done = place.case("P01", "-o", "slurm", "--inventory", place.write("inventory.json", {"nodes": [node]}))
+    assert (done.code, done.out) == (2, "")
+    assert f".{key}: {json.dumps(value)}, expected " in done.err
+
+
 def test_an_inventory_may_lie_about_counts_and_is_believed(place: Place) -> None:
     request = {**request_of("P01"), "pools": [{"name": "gpu", "nodes": "auto", "gpusPerNode": 8}]}
     inventory = place.write("inventory.json", case("P44")["input"]["inventory"])

@@ -4,11 +4,11 @@ What the planner must not know is decided here: kinds of services, what spans se
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from gpusharing.api.gymsubmit import GymCompute, GymNodePool, GymService, GymSubmit
+from gpusharing.api.gymsubmit import GymNodePool, GymService, GymSubmit
 from gpusharing.api.problems import Problem, parse, quoted
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -37,17 +37,20 @@ def read(data: object, environment: Mapping[str, str]) -> tuple[Reading | None, 
     if submit is None:
         return None, [_resolved_first(problem) for problem in problems]
     (compute,) = submit.compute.values()
-    job = _Job(compute, environment)
-    services = [spec for name, service in submit.services.items() for spec in job.specs(name, service)]
-    job.check_names(submit, [spec["name"] for spec in services])
-    if job.problems:
-        return None, job.problems
+    job = _Job({name: pool for name, pool in compute.node_pools.items() if pool.nodes != 0}, environment)
+    found = [each for name, service in submit.services.items() for each in job.specs(name, service)]
+    services = [each for each in found if isinstance(each, dict)]
+    wrong = [each for each in found if isinstance(each, Problem)]
+    wrong += _wrong_names(submit, job.pools, [each["name"] for each in services])
+    if wrong:
+        return None, wrong
     spec: Spec = {"pools": [_pool(name, pool) for name, pool in job.pools.items()], "services": services}
-    lead = _label(submit.driver.policy_model or "")
-    # the driver may well talk to an endpoint that is not ours
-    if lead and not any(each["name"] == lead and each.get("deploy") is False for each in services):
-        spec["lead"] = lead
-    return Reading(spec, tuple(job.notices)), []
+    lead = submit.driver.policy_model
+    deployed = {each["name"] for each in services if each.get("deploy", True)}
+    # the driver may well talk to an endpoint that is not ours, or to a service that was left out
+    if lead is not None and (lead not in submit.services or _label(lead) in deployed):
+        spec["lead"] = _label(lead)
+    return Reading(spec, tuple(each for each in found if isinstance(each, str))), []
 
 
 def _resolved_first(problem: Problem) -> Problem:
@@ -67,25 +70,35 @@ def _pool(name: str, pool: GymNodePool) -> Spec:
     return {"name": _label(name), "nodes": pool.nodes, **size}
 
 
-@dataclass(slots=True)
+def _wrong_names(submit: GymSubmit, pools: Mapping[str, GymNodePool], names: Sequence[str]) -> Iterator[Problem]:
+    """Yield names that are no DNS label, and those that became equal."""
+    written = [
+        *((f"services.{name}", name) for name in submit.services),
+        *((f"node_pools.{name}", name) for name in pools),
+    ]
+    for path, name in written:
+        if not _LABEL.fullmatch(_label(name)):
+            yield _wrong(path, name, "a name of letters, digits, - and _")
+    for name in dict.fromkeys(each for each in names if names.count(each) > 1):
+        yield _wrong("services", name, "names that differ in more than case, _ and .")
+
+
+# What becomes of a service: its spec, what is wrong with it, or a sentence that says why it is left out.
+_Found = Spec | Problem | str
+
+
+@dataclass(frozen=True, slots=True)
 class _Job:
-    """A job while it is read: its pools, and what has been found wrong or left out so far."""
+    """What all services of the file share."""
 
-    compute: GymCompute
+    # those with nodes; the driver is on the first one's first node
+    pools: Mapping[str, GymNodePool]
     environment: Mapping[str, str]
-    problems: list[Problem] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
 
-    @property
-    def pools(self) -> dict[str, GymNodePool]:
-        """The pools that have nodes; the driver is on the first one's first node."""
-        pools = {name: pool for name, pool in self.compute.node_pools.items() if pool.nodes != 0}
-        return pools or dict(self.compute.node_pools)
-
-    def specs(self, name: str, service: GymService) -> Iterator[Spec]:
-        """Yield what becomes of one service: none, one, or one for each pool or tier."""
+    def specs(self, name: str, service: GymService) -> Iterator[_Found]:
+        """Yield what becomes of one service: one spec, or one for each pool or tier."""
         if service.base_url is not None:
-            yield {"name": _label(name), "gpus": 0, "deploy": False, "pool": self._first()}  # R7
+            yield {"name": _label(name), "gpus": 0, "deploy": False, "pool": _label(self._first)}  # R7
             return
         match service.type:
             case "vllm":
@@ -99,97 +112,78 @@ class _Job:
             case _:
                 yield self._without_gpus(name, service, kind="generic")  # R8
 
-    def check_names(self, submit: GymSubmit, names: list[str]) -> None:
-        """Note names that are no DNS label, and those that became equal."""
-        for path, name in [
-            *((f"services.{name}", name) for name in submit.services),
-            *((f"compute.node_pools.{name}", name) for name in self.pools),
-        ]:
-            if not _LABEL.fullmatch(_label(name)):
-                self._wrong(path, name, "a name of letters, digits, - and _")
-        for name in dict.fromkeys(each for each in names if names.count(each) > 1):
-            self._wrong("services", name, "names that differ in more than case, _ and .")
-
-    def _vllm(self, name: str, service: GymService) -> Iterator[Spec]:
+    def _vllm(self, name: str, service: GymService) -> Iterator[_Found]:
         path = f"services.{name}"
         pool, pin = self._pool_of(path, service), self._pin(path, service)
-        if pool is None:
-            if service.node_pool is None:  # R18
-                self.notices.append(
-                    f"service '{_label(name)}' names no node_pool of a job with several pools, so it spans all of "
-                    "them; nothing is planned for it"
-                )
-            return
-        spec = {**_vllm_spec(name, pool, service.port or DEFAULT_PORT, _shape(service)), **pin}
-        if service.share_gpus:
-            spec["share"] = True  # R4
-        elif service.kv_role is not None:
-            spec["exclusiveNodes"] = True
-        elif _spread_evenly(service, self.pools[pool]):
-            spec["distribute"] = "evenly"  # R9
-        yield spec
+        if isinstance(pin, Problem):
+            yield pin
+        elif pool is None:
+            yield (
+                f"service '{_label(name)}' names no node_pool of a job with several pools, so it spans all of them; "
+                "nothing is planned for it"
+            )  # R18
+        elif isinstance(pool, str):
+            yield {
+                **_vllm_spec(name, pool, service.port or DEFAULT_PORT, _shape(service)),
+                **pin,
+                **_terms(service, self.pools[pool]),
+            }
+        if isinstance(pool, Problem):
+            yield pool
 
-    def _tiers(self, name: str, service: GymService) -> Iterator[Spec]:
+    def _tiers(self, name: str, service: GymService) -> Iterator[_Found]:
         """Yield the two tiers of a disaggregated service, and the router that has its name."""
         port = service.port or DEFAULT_PORT
         for number, role in enumerate(("prefill", "decode"), start=1):
-            tier, problems = parse(GymService, getattr(service, role) or {}, at=f"services.{name}.{role}")
-            self.problems += map(_resolved_first, problems)
+            path = f"services.{name}.{role}"
+            tier, problems = parse(GymService, getattr(service, role) or {}, at=path)
+            yield from map(_resolved_first, problems)
             if tier is None:
                 continue
-            pool = self._pool_of(f"services.{name}.{role}", tier)
-            if pool is None:
-                self._wrong(f"services.{name}.{role}.node_pool", None, f"one of {', '.join(self.pools)}")
-                continue
-            shape = _shape(tier)
-            nodes = self.pools[pool].nodes
-            if service.server_per_node and nodes != "auto":
-                shape["instances"] = nodes
-            spec = _vllm_spec(f"{name}-{role}", pool, tier.port or port + number, shape)
-            yield {**spec, "exclusiveNodes": True}
+            pool = self._pool_of(path, tier)
+            if isinstance(pool, str):
+                shape = _shape(tier, servers=self.pools[pool].nodes if service.server_per_node else 1)
+                spec = _vllm_spec(f"{name}-{role}", pool, tier.port or port + number, shape)
+                yield {**spec, "exclusiveNodes": True}
+            else:
+                yield pool or _wrong(f"{path}.node_pool", None, f"one of {', '.join(self.pools)}")
         yield self._without_gpus(name, service, kind="router")
 
-    def _ray(self, name: str, service: GymService) -> Iterator[Spec]:
+    def _ray(self, name: str, service: GymService) -> Iterator[_Found]:
         """Yield one service for each pool that the cluster spans: those it names, and the driver's (R17)."""
-        for pool in service.node_pools:
-            if pool not in self.pools:
-                self._wrong(f"services.{name}.node_pools", pool, f"one of {', '.join(self.pools)}")
-        pools = [pool for pool in self.pools if pool in {self._driver_pool(), *service.node_pools}]
+        known = f"one of {', '.join(self.pools)}"
+        yield from (
+            _wrong(f"services.{name}.node_pools", pool, known) for pool in service.node_pools if pool not in self.pools
+        )
         pin = self._pin(f"services.{name}", service)
+        if isinstance(pin, Problem):
+            yield pin
+            return
+        pools = [pool for pool in self.pools if pool in {self._first, *service.node_pools}]
         for pool in pools:
             own = _label(name if len(pools) == 1 else f"{name}-{pool}")
-            spec: Spec = {"name": own, "kind": "ray", "pool": _label(pool)}
-            if service.port is not None:
-                spec["port"] = service.port
-            if service.share_gpus:
-                yield {**spec, "share": True, **pin}
-            elif service.num_gpus == 0:
-                yield {**spec, "gpus": 0}  # R6
-            else:
-                yield {**spec, **(pin or {"leftover": {"min": 1}})}  # R21, R22
+            port = {} if service.port is None else {"port": service.port}
+            yield {"name": own, "kind": "ray", "pool": _label(pool), **port, **_ray_terms(service, pin)}
 
     def _without_gpus(self, name: str, service: GymService, *, kind: str) -> Spec:
-        pool = service.node_pool if service.node_pool in self.pools else None
-        spec: Spec = {"name": _label(name), "kind": kind, "pool": _label(pool) if pool else self._first(), "gpus": 0}
+        pool = service.node_pool if service.node_pool in self.pools else self._first
+        spec: Spec = {"name": _label(name), "kind": kind, "pool": _label(pool or self._first), "gpus": 0}
         return spec if service.port is None else {**spec, "port": service.port}
 
-    def _driver_pool(self) -> str:
-        return next(iter(self.pools))
-
+    @property
     def _first(self) -> str:
-        return _label(self._driver_pool())
+        return next(iter(self.pools), "")
 
-    def _pool_of(self, path: str, service: GymService) -> str | None:
-        """Return the service's pool; None where it names none of several, or one that is not there (a problem)."""
-        if service.node_pool is not None and service.node_pool not in self.compute.node_pools:
-            self._wrong(f"{path}.node_pool", service.node_pool, f"one of {', '.join(self.compute.node_pools)}")
-            return None
+    def _pool_of(self, path: str, service: GymService) -> str | Problem | None:
+        """Return the service's pool; None where it names none of several."""
         if len(self.pools) == 1:  # R16: whatever it names, there it is
-            return self._driver_pool()
-        return service.node_pool if service.node_pool in self.pools else None
+            return self._first
+        if service.node_pool is None or service.node_pool in self.pools:
+            return service.node_pool
+        return _wrong(f"{path}.node_pool", service.node_pool, f"one of {', '.join(self.pools)}")
 
-    def _pin(self, path: str, service: GymService) -> Spec:
-        """Return the GPUs that the service's environment names by hand (R19, R25)."""
+    def _pin(self, path: str, service: GymService) -> Spec | Problem:
+        """Return the GPUs that the service's environment names by hand (R19, R25); nothing if it names none."""
         written = service.env.get(VISIBLE_DEVICES)
         if written is None:
             return {}
@@ -197,35 +191,51 @@ class _Job:
         prefix = next((each for each in (LITERAL, HOST, RUNTIME) if written.startswith(each)), "")
         value = written.removeprefix(prefix)
         if not prefix:
-            self._wrong(path, written, f"a value with the prefix {LITERAL}, {HOST} or {RUNTIME}")
-        elif prefix == LITERAL:
+            return _wrong(path, written, f"a value with the prefix {LITERAL}, {HOST} or {RUNTIME}")
+        if prefix == LITERAL:
             return {"visibleDevices": value}
-        elif not _VARIABLE.fullmatch(value):
-            self._wrong(path, written, "the name of an environment variable behind the prefix")
-        elif prefix == RUNTIME:
+        if not _VARIABLE.fullmatch(value):
+            return _wrong(path, written, "the name of an environment variable behind the prefix")
+        if prefix == RUNTIME:
             return {"visibleDevicesFromEnv": value}
-        elif value not in self.environment:
-            self._wrong(path, written, f"{value} to be set where the file is read")
-        else:
-            return {"visibleDevices": self.environment[value]}
-        return {}
+        if value not in self.environment:
+            return _wrong(path, written, f"{value} to be set where the file is read")
+        return {"visibleDevices": self.environment[value]}
 
-    def _wrong(self, path: str, value: object, expected: str) -> None:
-        self.problems.append(Problem(path, f"{quoted(value)}, expected {expected}"))
+
+def _wrong(path: str, value: object, expected: str) -> Problem:
+    return Problem(path, f"{quoted(value)}, expected {expected}")
 
 
 def _vllm_spec(name: str, pool: str, port: int, shape: dict[str, int]) -> Spec:
     return {"name": _label(name), "kind": "vllm", "pool": _label(pool), "port": port, "parallelism": shape}
 
 
-def _shape(service: GymService) -> dict[str, int]:
-    """Return tensor, pipeline and instances, without what is 1."""
+def _shape(service: GymService, *, servers: int | Literal["auto"] = 1) -> dict[str, int]:
+    """Return tensor, pipeline and instances, without what is 1. `servers`: how many of them run side by side."""
     shape = {
         "tensor": service.tensor_parallel_size,
         "pipeline": service.pipeline_parallel_size,
-        "instances": service.number_of_instances,
+        "instances": service.number_of_instances * (1 if servers == "auto" else servers),
     }
     return {name: size for name, size in shape.items() if size > 1}
+
+
+def _terms(service: GymService, pool: GymNodePool) -> Spec:
+    """Return on which terms a model server has its GPUs, or none."""
+    if service.share_gpus:
+        return {"share": True}  # R4
+    if service.kv_role is not None:
+        return {"exclusiveNodes": True}
+    return {"distribute": "evenly"} if _spread_evenly(service, pool) else {}  # R9
+
+
+def _ray_terms(service: GymService, pin: Spec) -> Spec:
+    if service.share_gpus:
+        return {"share": True, **pin}
+    if service.num_gpus == 0:
+        return {"gpus": 0}  # R6
+    return pin or {"leftover": {"min": 1}}  # R21, R22
 
 
 def _spread_evenly(service: GymService, pool: GymNodePool) -> bool:

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpusharing.api.placement import PlacementSpec
 from gpusharing.api.problems import Problem
@@ -137,6 +139,13 @@ def test_a_service_that_spans_several_pools_is_left_out_and_said() -> None:
     )
 
 
+def test_a_lead_that_is_left_out_leads_nothing() -> None:
+    reading, _ = submit({"policy": vllm(), "judge": vllm(node_pool="aux")}, TWO_POOLS, policy_model="policy")
+    assert reading is not None
+    assert "lead" not in reading.spec
+    assert spec({"judge": vllm()}, policy_model="typo")["lead"] == "typo"  # which the planner refuses
+
+
 def test_in_a_job_of_one_node_every_service_is_there() -> None:
     pools = {"gpu": {"nodes": 1, "gpus_per_node": 4}, "aux": {"nodes": 0}}
     found = spec({"policy": vllm(node_pool="gpu"), "judge": vllm(node_pool="aux")}, pools)
@@ -266,3 +275,31 @@ def test_any_other_document_is_refused_with_words(data: object) -> None:
     assert reading is None
     assert all(problem.message for problem in problems)
     assert problems
+
+
+SERVICES = st.fixed_dictionaries(
+    {"type": st.sampled_from(["vllm", "vllm_pd", "ray", "router", "other"])},
+    optional={
+        "node_pool": st.sampled_from(["gpu", "aux", "nowhere"]),
+        "node_pools": st.lists(st.sampled_from(["gpu", "aux"]), max_size=2),
+        "number_of_instances": st.integers(1, 4),
+        "tensor_parallel_size": st.integers(1, 8),
+        "share_gpus": st.booleans(),
+        "num_gpus": st.integers(0, 2),
+        "server_per_node": st.booleans(),
+        "prefill": st.just({"node_pool": "gpu"}) | st.just({}),
+        "decode": st.just({"node_pool": "aux"}),
+        "env": st.just({"CUDA_VISIBLE_DEVICES": "lit:0,1"}) | st.just({"CUDA_VISIBLE_DEVICES": "host:NOBODY"}),
+    },
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.dictionaries(st.sampled_from(["a", "b", "c_d"]), SERVICES, min_size=1), st.sampled_from([TWO_POOLS, None]))
+def test_a_file_is_a_spec_in_our_words_or_has_something_wrong(found: Data, pools: Data | None) -> None:
+    reading, problems = submit(found, pools, policy_model="a")
+    assert (reading is None) == bool(problems)
+    if reading is not None and reading.spec["services"]:
+        model = PlacementSpec.model_validate(reading.spec)
+        assert {service.pool for service in model.services} <= {pool.name for pool in model.pools}
+        assert not model.lead or "a" not in found or model.lead in {service.name for service in model.services}
