@@ -4,6 +4,7 @@ The kubelet has no deadline for a device plugin: with our loop stuck no pod of t
 """
 
 import asyncio
+import faulthandler
 import os
 import sys
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Callable
 STUCK_SECONDS = 10.0
 BEAT_SECONDS = 0.5
 EXIT_STUCK = 3
+STDERR = 2
 
 
 class Watchdog:
@@ -41,11 +43,12 @@ class Watchdog:
         return self._clock() - self._last
 
     def check(self) -> None:
-        """End the process if the loop is stuck."""
+        """End the process if the loop is stuck, and show where all threads are."""
         if self.silent > self._stuck:
             print(
                 f"watchdog: the event loop has been stuck for {self.silent:.0f} s, ending", file=sys.stderr, flush=True
             )
+            faulthandler.dump_traceback(file=STDERR)
             self._end(EXIT_STUCK)
 
     async def run(self) -> None:

@@ -49,6 +49,7 @@ def test_a_real_process_with_a_stuck_loop_ends_with_its_own_status() -> None:
     done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=50)
     assert done.returncode == EXIT_STUCK
     assert "event loop has been stuck" in done.stderr
+    assert "in main" in done.stderr  # ... where it is stuck
 
 
 async def test_a_loop_that_turns_is_left_alone() -> None:
