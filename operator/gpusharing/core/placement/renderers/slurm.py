@@ -6,7 +6,7 @@ All of it is POSIX sh without other programs, since it runs in the service's con
 """
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -199,18 +199,15 @@ class _Step:
         if len(places) == 1:
             ((slot, assignment),) = places
             return self._on(slot, assignment)
-        # A step's node ranks follow Slurm's list of nodes, and so do slots, unless the plan names its nodes.
-        named = all(slot.node for slot, _ in places)
-        by = "SLURMD_NODENAME" if named else "SLURM_NODEID"
-        branches = [
-            f"    {shlex.quote(slot.node) if named else at})\n"
+        branches = "".join(
+            f"    {at})\n"
             + "".join(f"        {line}\n" for line in self._on(slot, assignment).splitlines())
             + "        ;;\n"
             for at, (slot, assignment) in enumerate(places)
-        ]
-        known = listed(tuple(slot.node for slot, _ in places)) if named else f"0-{len(places) - 1}"
-        refusal = f"gpusharing_refuse \"{by} is '${{{by}-}}', expected one of {known}\""
-        return f"case ${{{by}-}} in\n{''.join(branches)}    *) {refusal} ;;\nesac\n"
+        )
+        known = " or ".join(map(str, range(len(places))))
+        refusal = f"gpusharing_refuse \"the node's rank is '$gpusharing_rank', expected {known}\""
+        return f"{_rank([slot for slot, _ in places])}case $gpusharing_rank in\n{branches}    *) {refusal} ;;\nesac\n"
 
     def _on(self, slot: Slot, assignment: Assignment) -> str:
         """Return the lines for one slot."""
@@ -249,6 +246,30 @@ class _Step:
         owner = self.service.share_with or self.service.name
         pin = next(service.visible_devices for service in self.job.deployed if service.name == owner)
         return pin is not None and pin[:1].isdigit()
+
+
+def _rank(slots: Sequence[Slot]) -> str:
+    """Return the lines that find out which of the slots a step's node is.
+
+    Its name says so in any step, once slots.sh was sourced. Without names its rank does, if the step has all the nodes:
+    ranks follow Slurm's list of nodes, and so do slots, unless the plan is for named nodes.
+    """
+    names = "".join(f'    "${{{_variable(slot)}-}}") gpusharing_rank={at} ;;\n' for at, slot in enumerate(slots))
+    count = len(slots)
+    if any(slot.node for slot in slots):
+        fallback = (
+            "gpusharing_refuse \"node '${SLURMD_NODENAME-}' is none of the plan's: source slots.sh where srun is\""
+        )
+    else:
+        fallback = (
+            f'[ "${{SLURM_STEP_NUM_NODES-{count}}}" = {count} ] || '
+            f'gpusharing_refuse "this step has $SLURM_STEP_NUM_NODES node(s) of {count}: source slots.sh where srun is"'
+        )
+    return (
+        "gpusharing_rank=${SLURM_NODEID-}\n"
+        'case ${SLURMD_NODENAME:-"not known"} in\n'
+        f"{names}    *) {fallback} ;;\nesac\n"
+    )
 
 
 def _take(*, uuids: bool) -> str:

@@ -1,6 +1,7 @@
 """Slurm step files under real shells: each service gets its own GPUs, or the step does not start at all."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice, permutations
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,13 @@ def write(folder: Path, case: str, **wanted: Any) -> None:
 def write_job(folder: Path, job: Job) -> None:
     for file in slurm.render(job):
         (folder / file.path).write_text(file.text)
+
+
+def on_named_nodes() -> Job:
+    """P15 on nodes of which the second in name is the first slot, as where the lead is there."""
+    job = expected_job("P15")
+    slots = (replace(job.plan.slots[0], node="node-b"), replace(job.plan.slots[1], node="node-a"))
+    return replace(job, plan=replace(job.plan, slots=slots))
 
 
 def step(shell: str, folder: Path, service: str, env: Mapping[str, str]) -> Ran:
@@ -131,7 +139,21 @@ def test_an_unknown_node_rank_does_not_start(shell: str, env: dict[str, str], tm
     write(tmp_path, "P15")
     ran = step(shell, tmp_path, "ray", env)
     assert (ran.code, ran.out) == (REFUSED, "")
-    assert ran.err == f"ray.step.sh: SLURM_NODEID is '{env.get('SLURM_NODEID', '')}', expected one of 0-1\n"
+    assert ran.err == f"ray.step.sh: the node's rank is '{env.get('SLURM_NODEID', '')}', expected 0 or 1\n"
+
+
+@shells
+def test_a_step_per_node_finds_its_slot_by_the_nodes_name(shell: str, tmp_path: Path) -> None:
+    write(tmp_path, "P15")
+    nodes = {"SLOT_GPU_0": "node3", "SLOT_GPU_1": "node7", "SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0"}
+    for name, want in (("node3", "2,3"), ("node7", "3")):
+        assert devices(step(shell, tmp_path, "ray", {**nodes, "SLURMD_NODENAME": name})) == want
+    elsewhere = step(shell, tmp_path, "ray", {**nodes, "SLURMD_NODENAME": "node9"})
+    says = "ray.step.sh: this step has 1 node(s) of 2: source slots.sh where srun is\n"
+    assert elsewhere == Ran(REFUSED, "", says)
+    # the rank alone would be that of another slot
+    unknown = {"SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0", "SLURMD_NODENAME": "node7"}
+    assert step(shell, tmp_path, "ray", unknown) == Ran(REFUSED, "", says)
 
 
 @shells
@@ -166,9 +188,15 @@ def test_a_step_on_another_node_than_its_slots_does_not_start(shell: str, tmp_pa
 
 
 @shells
-def test_where_the_plan_names_nodes_the_name_decides(shell: str, tmp_path: Path) -> None:
-    write(tmp_path, "P44")
-    assert devices(step(shell, tmp_path, "policy", {"CUDA_VISIBLE_DEVICES": "0,1,2,3"})) == "1,3"
+def test_where_the_plan_names_nodes_only_the_name_decides(shell: str, tmp_path: Path) -> None:
+    write_job(tmp_path, on_named_nodes())
+    slots = {"SLOT_GPU_0": "node-b", "SLOT_GPU_1": "node-a", "SLURM_NODEID": "0"}
+    assert devices(step(shell, tmp_path, "ray", {**slots, "SLURMD_NODENAME": "node-b"})) == "2,3"
+    assert devices(step(shell, tmp_path, "ray", {**slots, "SLURMD_NODENAME": "node-a"})) == "3"
+    for node in ({"SLURMD_NODENAME": "node-c"}, {}):
+        name = node.get("SLURMD_NODENAME", "")
+        says = f"ray.step.sh: node '{name}' is none of the plan's: source slots.sh where srun is\n"
+        assert step(shell, tmp_path, "ray", {**slots, **node}) == Ran(REFUSED, "", says)
 
 
 # --- written by hand
