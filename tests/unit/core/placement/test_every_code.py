@@ -25,6 +25,7 @@ class Case:
 TWO_POOLS = [pool(), pool(name="aux")]
 OF_33 = [service(f"s{at}", 1, fraction="1%") for at in range(33)]
 CUT = pool(sharing={"replicas": 100})
+EXCEEDED = "MaxNodesExceeded: pool 'gpu' needs more than maxNodes=1 node(s) for"
 TOO_MANY = "TooManyNames: gpu/0 needs 33 resource names, with those of other placements; a node takes at most 32"
 SHARED = "SharedNoIsolation: memory and faults are not isolated between services that share a GPU: "
 
@@ -265,7 +266,7 @@ REFUSED = [
         pool("auto", maxNodes=1),
         [service("a", 3), service("b", 2), service("c", 3)],
         [
-            "MaxNodesExceeded: pool 'gpu' needs more than maxNodes=1 node(s) for 8 GPU(s) (a 3, b 2, c 3); unplaced: b, c"
+            f"{EXCEEDED} 8 GPU(s) (a 3, b 2, c 3); unplaced: b, c",
         ],
     ),
     Case(
@@ -401,7 +402,7 @@ def test_each_error_names_its_pool_and_services() -> None:
 @pytest.mark.parametrize(
     ("wanted", "hint"),
     [
-        (spec(pool(), service("policy", 1), lead="polcy"), "did you mean policy?"),
+        (spec(pool(), service("judge", 1), lead="jugde"), "did you mean judge?"),
         (spec(pool(), service("a", 1, pool="gpuu")), "did you mean gpu?"),
         (spec(pool(), service("judge", 1), service("b", shareWith="jugde")), "did you mean judge?"),
     ],
