@@ -66,7 +66,7 @@ class Node:
 
 
 def allocation_rows() -> list[Row]:
-    """Measure. Takes half a minute, most of it for the optimum of every topology."""
+    """Measure. Takes about a minute, most of it for the optima of the topologies."""
     with tempfile.TemporaryDirectory() as folder:
         programme = Path(folder) / "reference"
         subprocess.run(["go", "build", "-o", str(programme), "."], cwd=REFERENCE, check=True)

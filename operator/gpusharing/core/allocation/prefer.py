@@ -44,6 +44,7 @@ def prefer(request: AllocationRequest, preferences: Preferences) -> Choice:
 
 
 def _unknown(request: AllocationRequest, buckets: Buckets) -> tuple[str, ...]:
+    """Return the ids that the resource does not have; where all that are offered may be chosen there are none."""
     if request.must_include or request.sick or buckets.room < len(buckets.available):
         return tuple(sorted(buckets.available.union(request.must_include).difference(buckets.table.gpu_of)))
     return ()
