@@ -17,9 +17,11 @@ from tests.support.fleet import Fleet, policy_object, sharing
 from tests.support.install import install
 from tests.support.kubectlplugin import kubectl
 from tests.support.plugin_double import PluginDouble
+from tests.support.scattered import scattered
 
 from gpusharing.api import names
 from gpusharing.api.explanation import Explanation
+from gpusharing.api.fragmentation import FragmentationOverview
 from gpusharing.api.overview import StatusReport
 from gpusharing.api.plan import PlanReport
 from gpusharing.core.records import read_record
@@ -207,6 +209,18 @@ def test_status_follows_the_controller_from_pending_to_applied(fleet: Fleet, acc
     assert after.policies[0].nodes.to_wire() == fleet.counts("pack")
 
 
+def test_fragmentation_is_what_the_plugins_report(fleet: Fleet, run: Run) -> None:
+    reported = scattered("gpu-a", (3, 1, 1, 0), "team-a/web-0")
+    gpu_node = {**reported, "metadata": {"name": "gpu-a"}}
+    status = gpu_node.pop("status")
+    fleet.api.apply(GPU_NODES, gpu_node, field_manager="test")
+    fleet.api.apply(GPU_NODES, {**gpu_node, "status": status}, field_manager="test", subresource="status")
+    got = FragmentationOverview.model_validate_json(run("fragmentation", "-o", "json").out)
+    assert (got.gpus, got.free_whole_gpus, got.possible_whole_gpus) == (4, 1, 2)
+    assert got.nodes[0].command.endswith("delete pod --wait=false -n team-a web-0")
+    assert str(fleet.cluster.kubeconfig) in got.nodes[0].command
+
+
 def test_an_empty_cluster_is_no_error(fleet: Fleet, run: Run) -> None:
     done = run("status")
     assert (done.code, done.out) == (0, "0 GPU nodes, 0 GPUs\n")
@@ -237,7 +251,8 @@ def _reader(fleet: Fleet, *, configmaps: bool) -> Path:
 def test_the_right_to_list_is_enough(fleet: Fleet, run: Run, tmp_path: Path) -> None:
     fleet.node("l40s-1")
     reader = _reader(fleet, configmaps=True)
-    for command in (["status"], ["explain", "node/l40s-1"], ["plan", "-f", write(tmp_path, policy_object("p"))]):
+    policies = write(tmp_path, policy_object("p"))
+    for command in (["status"], ["fragmentation"], ["explain", "node/l40s-1"], ["plan", "-f", policies]):
         done = run(*command, kubeconfig=reader)
         assert done.code in {0, 2}, done.err
 
