@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.placements import expected_job, known_at_run_time_only
+from tests.support.placements import expected_job, job, known_at_run_time_only
 from tests.support.shells import SHELLS, Ran, run_script
 
 from gpusharing.core.placement.renderers import Job, slurm
@@ -37,9 +37,10 @@ def write_job(folder: Path, job: Job) -> None:
 
 def on_named_nodes() -> Job:
     """P15 on nodes of which the second in name is the first slot, as where the lead is there."""
-    job = expected_job("P15")
-    slots = (replace(job.plan.slots[0], node="node-b"), replace(job.plan.slots[1], node="node-a"))
-    return replace(job, plan=replace(job.plan, slots=slots))
+    expected = expected_job("P15")
+    first, second = expected.plan.slots
+    slots = (replace(first, node="node-b"), replace(second, node="node-a"))
+    return replace(expected, plan=replace(expected.plan, slots=slots))
 
 
 def step(shell: str, folder: Path, service: str, env: Mapping[str, str]) -> Ran:
@@ -159,9 +160,9 @@ def test_a_step_per_node_finds_its_slot_by_the_nodes_name(shell: str, tmp_path: 
 @shells
 def test_a_service_alone_on_one_of_its_nodes_keeps_there_what_slurm_gives(shell: str, tmp_path: Path) -> None:
     write(tmp_path, "P58")
-    alone = step(shell, tmp_path, "six", {"SLURM_NODEID": "0", "CUDA_VISIBLE_DEVICES": "4,5,6,7"})
-    assert devices(alone) == "4,5,6,7"
-    assert devices(step(shell, tmp_path, "six", {"SLURM_NODEID": "1", "CUDA_VISIBLE_DEVICES": "4,5,6,7"})) == "4,5"
+    alone = {"SLURM_NODEID": "0", "CUDA_VISIBLE_DEVICES": "7,6,5"}
+    assert devices(step(shell, tmp_path, "six", alone)) == "7,6,5"
+    assert devices(step(shell, tmp_path, "six", {"SLURM_NODEID": "1", "CUDA_VISIBLE_DEVICES": "7,6,5"})) == "7,6"
 
 
 @shells
@@ -208,6 +209,26 @@ def test_a_list_written_by_hand_is_taken_as_it_is_unless_pins_are_mapped(shell: 
     assert devices(step(shell, tmp_path, "policy", {"CUDA_VISIBLE_DEVICES": "4,5,6,7"})) == "2,3"
     write(tmp_path, "P06", map_pins=True)
     assert devices(step(shell, tmp_path, "policy", {"CUDA_VISIBLE_DEVICES": "4,5,6,7"})) == "6,7"
+
+
+@shells
+def test_who_shares_gets_the_list_that_was_written_by_hand(shell: str, tmp_path: Path) -> None:
+    request = {
+        "pools": [{"name": "gpu", "nodes": 1, "gpusPerNode": 4}],
+        "services": [{"name": "a", "visibleDevices": "2,3"}, {"name": "b", "shareWith": "a"}],
+    }
+    both = {"a": {"indexes": [2, 3]}, "b": {"indexes": [2, 3]}}
+    expected = {
+        "pools": {"gpu": {"nodesResolved": 1}},
+        "slots": {"gpu/0": {"assigned": both, "free": [0, 1], "exported": ["a", "b"]}},
+        "leadSlot": None,
+        "seesAll": [],
+        "warnings": [],
+        "notices": [],
+    }
+    write_job(tmp_path, job({"request": request}, expected))
+    for service in both:
+        assert devices(step(shell, tmp_path, service, {"CUDA_VISIBLE_DEVICES": "4,5,6,7"})) == "2,3"
 
 
 @shells

@@ -1,5 +1,7 @@
 """The table and its pictures: what a person sees of a plan, in 80 columns and in 120."""
 
+from dataclasses import replace
+
 import pytest
 from tests.support.placements import cases, expected_job, known_at_run_time_only
 
@@ -61,6 +63,14 @@ def test_services_without_gpus_come_last() -> None:
 def test_a_slot_is_drawn_as_its_gpus() -> None:
     assert drawn(expected_job("P01")) == ["gpu/0  [judge ][policy][policy][......]"]
     assert drawn(expected_job("P53")) == ["gpu/0  [xxxxxx][judge ][policy][policy]"]
+
+
+def test_who_shares_is_not_drawn_beside_the_owner() -> None:
+    shared = expected_job("P50")
+    first, *others = reversed(shared.plan.slots[0].assigned)  # declared before the service that it shares with
+    slot = replace(shared.plan.slots[0], assigned=(first, *others))
+    for job in (shared, replace(shared, plan=replace(shared.plan, slots=(slot,)))):
+        assert drawn(job) == ["gpu/0  [policy][policy][judge ][......]"]
 
 
 def test_a_part_of_a_gpu_is_drawn_in_proportion() -> None:
