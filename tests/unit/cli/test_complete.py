@@ -57,6 +57,8 @@ def test_flags_have_the_spellings_that_the_command_takes() -> None:
         (["plan", "--output=y"], ["--output=yaml"]),
         (["plan", "--all", "--layout", "s"], ["shared"]),
         (["plan", "--context", ""], []),
+        (["place", "--from", ""], ["gym"]),
+        (["place", "--workload", "d"], ["deployment"]),
     ],
     ids=" ".join,
 )
@@ -64,7 +66,11 @@ def test_values_of_a_flag_are_offered_after_it(words: list[str], want: list[str]
     assert candidates(*words) == want
 
 
-@pytest.mark.parametrize("words", [["plan", "-f", ""], ["plan", "-f", "x", "--from", "s"]], ids=["-f", "--from"])
+@pytest.mark.parametrize(
+    "words",
+    [["plan", "-f", ""], ["plan", "-f", "x", "--from", "s"], ["place", "--out", ""]],
+    ids=["-f", "--from", "--out"],
+)
 def test_for_files_the_shell_is_asked(words: list[str]) -> None:
     assert complete(words) == [":0"]
 

@@ -10,6 +10,8 @@ from pydantic import BaseModel
 from gpusharing.api.explanation import Explanation
 from gpusharing.api.fragmentation import FragmentationOverview
 from gpusharing.api.overview import StatusReport
+from gpusharing.api.placement import Inventory
+from gpusharing.api.placementplan import SavedPlan
 from gpusharing.api.plan import ChangeWord, PlanReport
 from gpusharing.cli import commands
 from gpusharing.cli.complete import complete
@@ -41,6 +43,8 @@ def test_every_option_of_a_command_is_told(command: str) -> None:
         ("explain", Explanation),
         ("status", StatusReport),
         ("fragmentation", FragmentationOverview),
+        ("place", SavedPlan),
+        ("place", Inventory),
     ],
 )
 def test_every_field_of_what_it_prints_is_told(command: str, model: type[BaseModel]) -> None:
