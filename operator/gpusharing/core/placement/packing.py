@@ -12,26 +12,28 @@ class Packing:
 
     def __init__(self, space: Space, rooms: Rooms, cap: int) -> None:
         self.space, self.rooms, self.cap = space, rooms, cap
-        self.state = list(rooms.fresh)
-        # places of nodes, in the order in which they were opened
+        # places of nodes in the order in which they were opened; what state they are in; shares that are left of them
         self.opened: list[int] = []
-        self._is_open = [False] * len(space.nodes)
-        # what was put where; the state before; whether that opened the node
-        self._journal: list[tuple[int, Piece, int, bool]] = []
+        self.states: list[int] = []
+        self.left: list[int] = []
+        # which of the opened nodes each node is; -1 = none
+        self._position = [-1] * len(space.nodes)
+        # what was put where, and the state before; NO_ROOM = that opened the node
+        self._journal: list[tuple[int, Piece, int]] = []
 
     # --- what is there
 
     def pieces(self) -> dict[int, list[Piece]]:
         """Return what is on each node, nodes in the order in which they were opened."""
         there: dict[int, list[Piece]] = {at: [] for at in self.opened}
-        for at, piece, _, _ in self._journal:
+        for at, piece, _ in self._journal:
             there[at].append(piece)
         return there
 
     def by_service(self) -> dict[int, list[tuple[int, Piece]]]:
         """Return the pieces of each service, by its declaration order, with the node that each is on."""
         own: dict[int, list[tuple[int, Piece]]] = {}
-        for at, piece, _, _ in self._journal:
+        for at, piece, _ in self._journal:
             own.setdefault(piece.service, []).append((at, piece))
         return own
 
@@ -39,25 +41,39 @@ class Packing:
         """Yield the nodes that could still be opened, in node order; of nodes in equal state only the first."""
         if len(self.opened) >= self.cap:
             return
-        firsts = (next((at for at in alike if not self._is_open[at]), None) for alike in self.rooms.alike)
+        firsts = (next((at for at in alike if self._position[at] < 0), None) for alike in self.rooms.alike)
         yield from sorted(at for at in firsts if at is not None)
 
     def reachable(self, only: int | None) -> list[int]:
         """Return the nodes that a piece may go to: opened ones, in the order of opening, before unopened ones."""
         if only is None:
             return [*self.opened, *self.unopened()]
-        return [only] if self._is_open[only] or len(self.opened) < self.cap else []
+        return [only] if self._may_use(only) else []
+
+    def state(self, at: int) -> int:
+        """Return the state that the node is in."""
+        position = self._position[at]
+        return self.rooms.fresh[at] if position < 0 else self.states[position]
+
+    def _may_use(self, at: int) -> bool:
+        """Whether the node is open, or may still be opened."""
+        return self._position[at] >= 0 or len(self.opened) < self.cap
 
     # --- put, and take back
 
     def put(self, at: int, piece: Piece, state: int) -> None:
         """Put the piece on the node, which is then in this state."""
-        opens = not self._is_open[at]
-        if opens:
-            self._is_open[at] = True
+        position = self._position[at]
+        if position < 0:
+            self._position[at] = len(self.opened)
             self.opened.append(at)
-        self._journal.append((at, piece, self.state[at], opens))
-        self.state[at] = state
+            self.states.append(state)
+            self.left.append(self.rooms.left[state])
+            self._journal.append((at, piece, NO_ROOM))
+        else:
+            self._journal.append((at, piece, self.states[position]))
+            self.states[position] = state
+            self.left[position] = self.rooms.left[state]
 
     def mark(self) -> int:
         """Return how far the plan has come, for `back_to`."""
@@ -66,30 +82,35 @@ class Packing:
     def back_to(self, mark: int) -> None:
         """Take back everything that was put after the mark."""
         while len(self._journal) > mark:
-            at, _, state, opens = self._journal.pop()
-            self.state[at] = state
-            if opens:
-                self._is_open[at] = False
+            at, _, state = self._journal.pop()
+            position = self._position[at]
+            if state == NO_ROOM:
+                self._position[at] = -1
                 self.opened.pop()
+                self.states.pop()
+                self.left.pop()
+            else:
+                self.states[position] = state
+                self.left[position] = self.rooms.left[state]
 
     # --- services without a choice of node
 
     def put_held(self, job: Job) -> bool:
         """Put every piece on the node that it is bound to. Returns whether that is possible."""
         for at, piece in zip(job.held, job.pieces, strict=True):
-            if not self._is_open[at] and len(self.opened) >= self.cap:
+            if not self._may_use(at):
                 return False
-            self.put(at, piece, self.state[at])
+            self.put(at, piece, self.state(at))
         return True
 
     def put_evenly(self, job: Job) -> bool:
         """Put one piece on every node; where there are more nodes, on the first where it fits, opened ones first."""
         shape = self.rooms.shape(job.pieces[0])
         pieces = list(reversed(job.pieces))
-        others = (at for at in range(len(self.state)) if not self._is_open[at])
+        others = (at for at, position in enumerate(self._position) if position < 0)
         for at in [*self.opened, *others]:
-            after = self.rooms.after(self.state[at], shape)
-            if pieces and after != NO_ROOM and (self._is_open[at] or len(self.opened) < self.cap):
+            after = self.rooms.after(self.state(at), shape)
+            if pieces and after != NO_ROOM and self._may_use(at):
                 self.put(at, pieces.pop(), after)
         return not pieces
 
@@ -104,7 +125,7 @@ class Packing:
             gpus = node.usable.bit_count()
             if missing <= 0 or len(self.opened) >= self.cap:
                 break
-            if self._is_open[node.at] or not self._may_own(job, node):
+            if self._position[node.at] >= 0 or not self._may_own(job, node):
                 continue
             if job.has_tail and gpus > missing:
                 break

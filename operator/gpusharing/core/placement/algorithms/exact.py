@@ -120,7 +120,7 @@ class _Attempt:
         # of two equal pieces the second is never before the first: that would be the same plan again
         start = self._position[depth - 1] if depth and step.piece and self._steps[depth - 1].shape == shape else 0
         for position, at in enumerate(packing.reachable(step.job.only)[start:], start):
-            state = packing.state[at]
+            state = packing.states[position] if position < opened else rooms.fresh[at]
             if state in tried:
                 continue
             tried.add(state)
@@ -158,23 +158,18 @@ class _Attempt:
 
     def _seen(self, depth: int) -> tuple[int, ...]:
         """Return what decides about all that follows: the states that opened nodes are in, not which nodes they are."""
-        packing, state = self.packing, self.packing.state
-        missing = self._missing if self._steps[depth].rest else 0
+        packing, missing = self.packing, self._missing if self._steps[depth].rest else 0
         if len(packing.rooms.alike) == 1:
-            return (depth, missing, *sorted([state[at] for at in packing.opened]))
+            return (depth, missing, *sorted(packing.states))
         fresh = packing.rooms.fresh
-        pairs = sorted([(fresh[at], state[at]) for at in packing.opened])
+        pairs = sorted(zip([fresh[at] for at in packing.opened], packing.states, strict=True))
         return (depth, missing, *(number for pair in pairs for number in pair))
 
     def _may_fit(self, depth: int) -> bool:
         """Whether the nodes have shares enough, without those on nodes that are too full for any piece to come."""
         packing, smallest = self.packing, self._smallest[depth]
-        left = packing.rooms.left
-        room = self._unopened[packing.cap - len(packing.opened)]
-        for at in packing.opened:
-            if (there := left[packing.state[at]]) >= smallest:
-                room += there
-        return room >= self._to_come[depth]
+        room = sum([left for left in packing.left if left >= smallest])
+        return room + self._unopened[packing.cap - len(packing.opened)] >= self._to_come[depth]
 
 
 def _steps(job: Job, rooms: Rooms) -> list[_Step]:

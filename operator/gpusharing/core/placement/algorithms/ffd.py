@@ -43,7 +43,7 @@ def _put_each(packing: Packing, job: Job, pieces: Sequence[Piece]) -> bool:
 def _put_piece(packing: Packing, piece: Piece, only: int | None) -> bool:
     shape = packing.rooms.shape(piece)
     for at in packing.reachable(only):
-        after = packing.rooms.after(packing.state[at], shape)
+        after = packing.rooms.after(packing.state(at), shape)
         if after != NO_ROOM:
             packing.put(at, piece, after)
             return True
