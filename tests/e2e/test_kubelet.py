@@ -1,5 +1,7 @@
 """What users see when a part of a GPU node fails: kubelet, plugin, sockets, checkpoint, API server, Node, GPU."""
 
+import time
+
 import pytest
 from tests.support.cluster.api import NODES
 from tests.support.cluster.node import GPU
@@ -127,20 +129,37 @@ def test_a_node_object_that_was_deleted_is_served_again_when_it_is_back(shared: 
     shared.offers(ALL)
 
 
-def test_pods_start_and_restart_while_the_api_server_is_down(shared: GpuNode) -> None:
+@pytest.mark.fault("F29")
+@pytest.mark.obligation("P2")
+@pytest.mark.timeout(420)
+def test_an_api_server_that_is_down_for_a_minute_costs_no_pod_and_no_share(shared: GpuNode) -> None:
     pod = shared.pod("a", 2)
-    ids = shared.ids("a")
+    ids, everything = shared.ids("a"), shared.healthy_ids()
+
     shared.cluster.stop_api()
+    # longer than any lease of the controller and than the 50 s after which a Node without a heartbeat is given up
+    back = time.monotonic() + 60
+    shared.plugin.kill()
+    shared.eventually(lambda: _healthy(shared, 0), "the kubelet has seen the plugin end")
+    shared.plugin.start(same_pod=True)
+    shared.eventually(lambda: _all_healthy(shared), "the plugin serves what it did, from its checkpoint")
     shared.kubelet.restart()
     shared.eventually(lambda: _all_healthy(shared), "the plugin registers without the API server")
-    assert shared.plugin.http("/livez")[0] == 200
-
+    while time.monotonic() < back:
+        time.sleep(2)
+        shared.assert_alive()
+        assert shared.healthy_ids() == everything
+        assert shared.plugin.http("/livez")[0] == 200
+        assert len(shared.plugin.sockets()) == 1
     shared.cluster.start_api()
 
-    shared.becomes_ready()
+    # whoever waits for the API server asks it less and less often: up to a minute goes by before each part is back
+    shared.becomes_ready(within=180)
     shared.holds("a", ids)
+    assert shared.healthy_ids() == everything
     assert (pod.phase(), pod.restarts()) == ("Running", 0)
-    shared.pod("b")
+    shared.create("b", {GPU: 1}).runs(within=180)
+    shared.says("Serving")
     shared.revive_controller()
     shared.policy(replicas=2)
     shared.offers(2 * GPUS)
@@ -172,7 +191,11 @@ def test_a_lost_gpu_shows_in_the_pods_status_and_heals(shared: GpuNode) -> None:
 
 
 def _all_healthy(node: GpuNode) -> None:
-    assert len(node.healthy_ids()) == ALL, node.plugin.tail()
+    _healthy(node, ALL)
+
+
+def _healthy(node: GpuNode, count: int) -> None:
+    assert len(node.healthy_ids()) == count, node.plugin.tail()
 
 
 def _health(pod: Pod, expected: dict[str, str]) -> None:

@@ -222,33 +222,6 @@ async def test_a_share_that_two_plugins_gave_to_two_pods_is_reported_until_one_i
         await asyncio.to_thread(gpu_node.says, "Serving")
 
 
-# --- no API server
-
-
-@pytest.mark.fault("F29")
-@pytest.mark.obligation("P2")
-def test_a_plugin_that_starts_while_the_api_server_is_away_serves_what_it_did(gpu_node: GpuNode) -> None:
-    _offer_few(gpu_node)
-    pod = gpu_node.pod("a", 2)
-    ids, everything = gpu_node.ids("a"), gpu_node.healthy_ids()
-
-    gpu_node.cluster.stop_api()
-    gpu_node.plugin.kill()
-    gpu_node.eventually(lambda: _healthy(gpu_node, 0), "the kubelet has seen it end")
-    gpu_node.plugin.start(same_pod=True)
-    gpu_node.eventually(lambda: _healthy(gpu_node, FEW), "the same shares come from the checkpoint")
-    assert gpu_node.healthy_ids() == everything
-
-    gpu_node.cluster.start_api()
-
-    gpu_node.becomes_ready()
-    gpu_node.pod("b")
-    assert gpu_node.ids("a") == ids
-    assert gpu_node.healthy_ids() == everything
-    assert (pod.phase(), pod.restarts()) == ("Running", 0)
-    _nothing_is_held_twice(gpu_node)
-
-
 # --- helpers
 
 

@@ -43,10 +43,12 @@ def bare(real_node: RealNode) -> Iterator[RealNode]:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'operator'}"}
     with log.open("wb") as output, subprocess.Popen(command, env=environment, stderr=output) as plugin:
         try:
+            real_node.eventually(lambda: _equal(len(real_node.healthy_ids(RESOURCE)), 4), "the kubelet has its list")
             real_node.offers(4, RESOURCE)
             yield real_node
         finally:
             plugin.kill()
+            real_node.eventually(lambda: _equal(real_node.healthy_ids(RESOURCE), []), "the kubelet has seen it end")
 
 
 def test_a_pod_runs_and_sees_what_the_plugin_gave_it(bare: RealNode) -> None:

@@ -3,12 +3,12 @@
 import pytest
 from tests.support.cluster.api import config_maps
 from tests.support.cluster.node import GPU
-from tests.support.gpunode import GPUS, POLICY, GpuNode, inventory
+from tests.support.gpunode import GPUS, POLICY, GpuNode
 
 from gpusharing.api import names
 from gpusharing.core.records import record_name
 
-SIX = tuple(f"share-{number}" for number in range(6))
+SIX = {f"share-{number}": {GPU: 1} for number in range(6)}
 
 
 def test_a_policy_reaches_the_container_and_is_applied(gpu_node: GpuNode) -> None:
@@ -35,36 +35,14 @@ def test_a_policy_reaches_the_container_and_is_applied(gpu_node: GpuNode) -> Non
 
 def test_packed_fills_one_gpu_after_the_other(gpu_node: GpuNode) -> None:
     gpu_node.policy(allocation={"policy": "packed"})
-    gpu_node.run(*SIX)
-    parents = gpu_node.parents(*SIX)
-    assert sorted(parents.count(gpu) for gpu in set(parents)) == [2, 4]
+    gpu_node.hold(SIX)
+    assert sorted(gpu_node.taken(*SIX).values()) == [2, 4]
 
 
 def test_distributed_takes_the_emptiest_gpu(gpu_node: GpuNode) -> None:
     gpu_node.policy(allocation={"policy": "distributed"})
-    gpu_node.run(*SIX)
-    parents = gpu_node.parents(*SIX)
-    assert sorted(parents.count(gpu) for gpu in set(parents)) == [1, 1, 2, 2]
-
-
-def test_mig_devices_are_packed_on_one_parent(gpu_node: GpuNode) -> None:
-    sliced = {index: [("1g.5gb", start) for start in range(4)] for index in (0, 1)}
-    gpu_node.restart_plugin(inventory(mig=sliced))
-    resource = "nvidia.com/mig-1g.5gb"
-    gpu_node.policy(replicas=0, migStrategy="mixed", allocation={"policy": "packed"})
-    gpu_node.offers(8, resource)
-
-    pods = [gpu_node.create(f"slice-{number}", {resource: 1}) for number in range(3)]
-    seen = [pod.runs().env()["NVIDIA_VISIBLE_DEVICES"] for pod in pods]
-
-    assert seen == [gpu_node.ids(pod.name, resource)[0] for pod in pods]
-    gpus = {device["uuid"]: gpu["uuid"] for gpu in gpu_node.report()["gpus"] for device in gpu["migDevices"]}
-    assert len({gpus[uuid] for uuid in seen}) == 1
-    # the parent's node and the two capability nodes of its own instances, and no other's
-    for pod in pods:
-        granted = [path for path in pod.devices() if path.startswith("/dev/nvidia-caps/")]
-        assert len(granted) == 2
-        assert all(pod.devices().values())
+    gpu_node.hold(SIX)
+    assert sorted(gpu_node.taken(*SIX).values()) == [1, 1, 2, 2]
 
 
 def test_more_replicas_come_while_pods_run(gpu_node: GpuNode) -> None:

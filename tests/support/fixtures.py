@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.cluster import Cluster
-from tests.support.cluster.api import Api
+from tests.support.cluster.api import Api, Object
 from tests.support.cluster.node import RealNode, missing
 from tests.support.fleet import Fleet
-from tests.support.gpunode import GpuNode
+from tests.support.gpunode import GpuNode, inventory
 from tests.support.install import install
 
 from gpusharing.api import names
@@ -37,9 +37,16 @@ def _started_node() -> Iterator[GpuNode]:
 
 
 @pytest.fixture
-def gpu_node(_started_node: GpuNode) -> Iterator[GpuNode]:
-    """A node with a real kubelet, the controller and the plugin, offering plain GPUs; no pods and no policies."""
+def gpus() -> Object:
+    """The GPUs of `gpu_node`; a module that needs other ones has a fixture of this name."""
+    return inventory()
+
+
+@pytest.fixture
+def gpu_node(_started_node: GpuNode, gpus: Object) -> Iterator[GpuNode]:
+    """A node with a real kubelet, the controller and the plugin; no pods, and the policy that the last test left."""
     _started_node.install()
+    _started_node.has(gpus)
     yield _started_node
     try:
         _started_node.assert_alive()
@@ -56,4 +63,4 @@ def real_node(_started_node: GpuNode) -> Iterator[RealNode]:
     finally:
         if not _started_node.kubelet.running:
             _started_node.kubelet.start()
-        _started_node.delete_pods()
+        _started_node.drop_pods()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,24 +30,50 @@ from gpusharing.api import names
 
 POLICY = "shared"
 GPUS = 4
-CAPABILITIES = 64
+MOST_GPUS, MOST_CAPABILITIES = 16, 128
+"""So many device nodes are there, whichever GPUs the node has."""
 MODEL = {"model": "NVIDIA A100-SXM4-40GB", "memoryMiB": 40960}
 PASSING = {"passDeviceSpecs": True, "deviceListStrategy": ["envvar"]}
 """What a policy says so that containers get device nodes, and only theirs."""
-TENTH = {"change-spacing": "0s", "first-request-within": "0.5s", "request-timeout": "3s", "retry-max": "1s"}
+TENTH = {
+    "change-spacing": "0s",
+    "first-request-within": "0.5s",
+    "report-spacing": "0.2s",
+    "occupancy-spacing": "1.5s",
+    "request-timeout": "3s",
+    "retry-max": "1s",
+}
 """Durations of the plugin that the tests do not wait out."""
 
 
-def inventory(*, mig: Mapping[int, Sequence[tuple[str, int]]] | None = None, faults: Sequence[Object] = ()) -> Object:
-    """Four A100; `mig` = index → profile and start of each MIG device."""
+def gpu_uuid(index: int) -> str:
+    """The UUID of a GPU of `inventory`."""
+    return f"GPU-00000000-0000-0000-0000-{index:012}"
+
+
+def inventory(
+    count: int = GPUS,
+    *,
+    mig: Mapping[int, Sequence[tuple[str, int]]] | None = None,
+    linked: Sequence[tuple[int, int]] = (),
+    faults: Sequence[Object] = (),
+) -> Object:
+    """So many A100; `mig` = index → profile and start of each MIG device, `linked` = which pairs NVLink joins."""
     gpus: list[dict[str, Any]] = [
-        {"index": index, **MODEL, "numaNode": 0, "uuid": f"GPU-00000000-0000-0000-0000-00000000000{index}"}
-        for index in range(GPUS)
+        {"index": index, **MODEL, "numaNode": 0, "uuid": gpu_uuid(index)} for index in range(count)
     ]
     for index, devices in (mig or {}).items():
         made = [{"profile": profile, "start": start} for profile, start in devices]
         gpus[index] |= {"migMode": True, "migDevices": made}
-    return {"name": "e2e", "migCapable": True, "gpus": gpus, "faults": list(faults)}
+    return {
+        "name": "e2e",
+        "migCapable": True,
+        "nvlinkVia": "direct" if linked else "none",
+        "gpus": gpus,
+        "links": [[12 if {(at, to), (to, at)} & {*linked} else 0 for to in range(count)] for at in range(count)],
+        "pci": [["X" if at == to else "NODE" for to in range(count)] for at in range(count)],
+        "faults": list(faults),
+    }
 
 
 class PluginEnded(Exception):
@@ -66,7 +93,7 @@ class Plugin:
         self.port = 0
         self.log = self.folder / "plugin.log"
         self.dev_root = self.folder / "gpus"
-        self.major = make_device_nodes(self.dev_root, gpus=GPUS, capabilities=CAPABILITIES)
+        self.major = make_device_nodes(self.dev_root, gpus=MOST_GPUS, capabilities=MOST_CAPABILITIES)
         self.has(inventory())
 
     def has(self, content: Object) -> None:
@@ -184,7 +211,11 @@ class GpuNode(RealNode):
         It stays until another test says otherwise: the same again costs nothing.
         """
         self.ask(replicas, **spec)
-        self.applied()
+        self.in_force(POLICY)
+
+    def in_force(self, policy: str) -> None:
+        """Wait until a policy is Applied, and every id that it makes is handed out."""
+        self.applied(policy)
         self.eventually(self._hands_out_all, "no id is withheld any more")
 
     def _hands_out_all(self) -> None:
@@ -203,11 +234,28 @@ class GpuNode(RealNode):
         """Create pods of one GPU, or share, each, one after the other, and wait until all run."""
         return [pod.runs() for pod in [self.create(name, {GPU: 1}) for name in pods]]
 
-    def restart_plugin(self, content: Object) -> None:
-        """Go on with other GPUs."""
-        self.plugin.kill()
+    def has(self, content: Object) -> None:
+        """Go on with these GPUs; if they are others, with a plugin that is started anew."""
+        if self.plugin.content != content:
+            self._restart_plugin(content)
+
+    def _restart_plugin(self, content: Object) -> None:
+        """Start the plugin with these GPUs; returns when the kubelet and the report have them."""
+        if self.plugin.running:
+            self.plugin.kill()
+        self.eventually(lambda: self._lists(False), "the kubelet has seen the plugin end")
         self.plugin.has(content)
         self.plugin.start()
+        self.eventually(lambda: self._lists(True), "the kubelet has the plugin's list")
+
+        def reported() -> None:
+            assert [gpu["uuid"] for gpu in self.report()["gpus"]] == [gpu["uuid"] for gpu in content["gpus"]]
+
+        self.eventually(reported, "the node reports these GPUs")
+
+    def _lists(self, expected: bool) -> None:
+        healthy = self._pod_resources.allocatable()
+        assert any(ids for name, ids in healthy.items() if name.startswith(names.RESOURCE_DOMAIN)) == expected, healthy
 
     def revive_controller(self) -> None:
         """Start the controller again if it ended, as it does without its Lease; in a cluster the kubelet would."""
@@ -224,18 +272,18 @@ class GpuNode(RealNode):
         finally:
             self.controller.send(signal.SIGCONT)
 
-    def applied(self) -> None:
+    def applied(self, policy: str = POLICY) -> None:
         """Wait until the policy's present generation is in force on the node, as the policy and the node say."""
 
         def check() -> None:
             self.assert_alive()
-            obj = self.api.get(POLICIES, POLICY)
+            obj = self.api.get(POLICIES, policy)
             conditions = {entry["type"]: entry for entry in obj.get("status", {}).get("conditions", [])}
             found = conditions.get("Applied", {})
             assert found.get("observedGeneration") == obj["metadata"]["generation"], (obj.get("status"), self.report())
             assert found["status"] == "True", (found, self.report())
 
-        eventually(check, within=60, what=f"policy {POLICY} is Applied")
+        eventually(check, within=60, what=f"policy {policy} is Applied")
 
     def assert_alive(self) -> None:
         """Raise if the kubelet or the plugin ended although nobody asked them to."""
@@ -265,9 +313,20 @@ class GpuNode(RealNode):
 
         return eventually(check, within=60, what=f"GpuSharingReady is {status}, {reason}")
 
-    def parents(self, *pods: str, resource: str = GPU) -> list[str]:
-        """On which GPU each pod's one share lies, sorted."""
-        return sorted(self.ids(pod, resource)[0].partition("::")[0] for pod in pods)
+    def seen(self, pod: Pod) -> set[str]:
+        """The GPUs that a running container says it was given, or was given a part of."""
+        parents = self._parents()
+        return {parents.get(uuid, uuid) for uuid in pod.env()["NVIDIA_VISIBLE_DEVICES"].split(",")}
+
+    def taken(self, *pods: str, resource: str = GPU) -> Counter[str]:
+        """GPU → how many of its ids these pods hold, as the kubelet says."""
+        parents, held = self._parents(), self._pod_resources.held()
+        uuids = [share.partition("::")[0] for pod in pods for share in held.get(pod, {}).get(resource, [])]
+        return Counter(parents.get(uuid, uuid) for uuid in uuids)
+
+    def _parents(self) -> dict[str, str]:
+        """MIG device → its GPU."""
+        return {mig["uuid"]: gpu["uuid"] for gpu in self.report()["gpus"] for mig in gpu.get("migDevices", [])}
 
     def holders(self, resource: str = GPU) -> dict[str, list[str]]:
         """Id → the pods that hold it, as the kubelet says."""
@@ -283,10 +342,7 @@ class GpuNode(RealNode):
         self.cluster.start_api()
         if not self.kubelet.running:
             self.kubelet.start()
-        if self.plugin.running and self.plugin.content["gpus"] != inventory()["gpus"]:
-            self.plugin.kill()
-        self.plugin.has(inventory())
-        if not self.plugin.running:
-            self.plugin.start()
+        if self.plugin.content["faults"] or not self.plugin.running:  # a GPU heals half a minute after its fault
+            self._restart_plugin({**self.plugin.content, "faults": []})
         self.revive_controller()
-        self.delete_pods()
+        self.drop_pods()

@@ -43,7 +43,7 @@ class Pod:
         """Pending, Running, Failed, …"""
         return str(self.object()["status"]["phase"])
 
-    def runs(self) -> "Pod":
+    def runs(self, *, within: float = 60) -> "Pod":
         """Wait until its container has told all; fails at once with the reason if the pod failed."""
 
         def check() -> None:
@@ -53,7 +53,7 @@ class Pod:
             assert status["phase"] == "Running", status
             assert "ready" in self.lines(), status
 
-        eventually(check, within=60, what=f"pod {self.name} runs")
+        eventually(check, within=within, what=f"pod {self.name} runs")
         return self
 
     def fails(self) -> str:
@@ -122,9 +122,18 @@ class PodFailed(Exception):
 
 
 def pod_object(
-    name: str, limits: dict[str, int], *, init: dict[str, int] | None = None, env: dict[str, str] | None = None
+    name: str,
+    limits: dict[str, int],
+    *,
+    init: dict[str, int] | None = None,
+    env: dict[str, str] | None = None,
+    starts: bool = True,
 ) -> Object:
-    """A pod that asks for resources; `init` = what a plain init container before it asks for."""
+    """A pod that asks for resources; `init` = what a plain init container before it asks for.
+
+    One that does not start waits for a volume that never comes: it holds its devices from its admission on like any
+    other, and costs a tenth.
+    """
     spec: Object = {
         "hostNetwork": True,
         "automountServiceAccountToken": False,
@@ -134,6 +143,9 @@ def pod_object(
     }
     if init is not None:
         spec["initContainers"] = [_container("init", init, {"ONCE": "1"})]
+    if not starts:
+        spec["volumes"] = [{"name": "missing", "hostPath": {"path": "/missing", "type": "Directory"}}]
+        spec["containers"][0]["volumeMounts"] = [{"name": "missing", "mountPath": "/missing"}]
     return {"metadata": {"name": name}, "spec": spec}
 
 

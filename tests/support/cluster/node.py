@@ -4,7 +4,7 @@ The node has a control plane of its own, with controller-manager and scheduler: 
 would undo what tests arrange with plain Node objects.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Self
 
@@ -71,6 +71,18 @@ class RealNode:
         self.api.create(PODS, pod_object(name, limits, **how))  # type: ignore[arg-type]
         return Pod(self.api, self.enclosure.inside("/var/log/pods"), name)
 
+    def hold(self, pods: Mapping[str, dict[str, int]]) -> None:
+        """Create pods, by name, that start nothing and hold what they ask for; returns when the kubelet says so."""
+        for name, limits in pods.items():
+            self.create(name, limits, starts=False)
+
+        def held() -> None:
+            found = self._pod_resources.held()
+            counts = {name: {key: len(ids) for key, ids in found.get(name, {}).items()} for name in pods}
+            assert counts == pods
+
+        self.eventually(held, f"pods {', '.join(pods)} hold what they ask for")
+
     def ids(self, pod: str, resource: str = GPU) -> list[str]:
         """The ids that a pod holds, as the kubelet says."""
         return self._pod_resources.held().get(pod, {}).get(resource, [])
@@ -84,10 +96,17 @@ class RealNode:
         self.eventually(check, f"{pod} holds {ids}")
 
     def delete_pods(self, *names: str) -> None:
-        """Delete these pods, or all, and wait until the kubelet has freed their devices."""
-        doomed = names or tuple(pod["metadata"]["name"] for pod in self.api.list(PODS))
+        """Delete these pods, or all, as a user does, and wait until the kubelet has freed their devices."""
+        self._delete(names)
+
+    def drop_pods(self, *names: str) -> None:
+        """Delete these pods, or all, by force, and wait until their devices are free; what ran ends a moment later."""
+        self._delete(names, gracePeriodSeconds="0")
+
+    def _delete(self, names: Sequence[str], **how: str) -> None:
+        doomed = names or [pod["metadata"]["name"] for pod in self.api.list(PODS)]
         for name in doomed:
-            self.api.delete(PODS, name)
+            self.api.raw("DELETE", f"{PODS}/{name}", **how)
 
         def gone() -> None:
             left = {pod["metadata"]["name"] for pod in self.api.list(PODS)} & set(doomed)
@@ -107,7 +126,7 @@ class RealNode:
         """The Node."""
         return self.api.get(NODES, self.name)
 
-    def becomes_ready(self) -> None:
+    def becomes_ready(self, *, within: float = 60) -> None:
         """Wait until the Node is Ready and pods can be made on it."""
 
         def ready() -> None:
@@ -121,7 +140,7 @@ class RealNode:
             taints = self.object()["spec"].get("taints")
             assert not taints, taints
 
-        eventually(ready, within=60, what=f"node {self.name} is Ready")
+        eventually(ready, within=within, what=f"node {self.name} is Ready")
 
     def count(self, resource: str = GPU) -> int | None:
         """What the scheduler counts with (`allocatable`); None = a resource that this node never had."""
