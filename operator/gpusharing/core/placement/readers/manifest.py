@@ -7,6 +7,7 @@ from typing import Any
 
 from gpusharing.api import names
 from gpusharing.api.placement import PlacementSpec
+from gpusharing.api.problems import Problem as YamlProblem
 from gpusharing.api.problems import quoted
 from gpusharing.api.yamltext import read as read_yaml
 from gpusharing.core.placement.problems import Code, Problem
@@ -44,14 +45,18 @@ def read_documents(text: str) -> list[Any] | tuple[Problem, ...]:
     """Return the documents of a YAML or JSON text, without empty ones; or what keeps it from being read."""
     documents = read_yaml(text)
     errors = [
-        _invalid(f"line {finding.line}: {finding.problem.message}", finding.problem.hint)
+        _invalid(f"line {finding.line}: {_located(finding.problem)}", finding.problem.hint)
         for document in documents
         for finding in document.findings
-        if finding.problem.severity == "error"
+        if finding.problem.severity != "hint"  # the API server, too, refuses a key that stands twice
     ]
     if errors:
         return tuple(errors)
     return [document.data for document in documents if document.data is not None] or [None]
+
+
+def _located(problem: YamlProblem) -> str:
+    return f"{problem.path}: {problem.message}" if problem.path else problem.message
 
 
 def _is_object(document: object) -> bool:

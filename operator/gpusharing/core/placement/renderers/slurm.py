@@ -121,7 +121,8 @@ def _slots(job: Job, groups: list[_Group]) -> str:
     if any(not group.named for group in groups):
         text += _REFUSE.format(file="slots.sh", code=CANNOT_RUN)
     text += "".join(_named(group) if group.named else _numbered(group, len(groups)) for group in groups)
-    return text + "".join(_relay(each) for slot in job.plan.slots for each in slot.assigned if each.from_env)
+    relays = (_relay(each) for slot in job.plan.slots for each in slot.assigned if each.from_env)
+    return text + "".join(dict.fromkeys(relays))
 
 
 def _named(group: _Group) -> str:

@@ -78,6 +78,7 @@ def test_exactly_one_placement_is_expected(text: str, count: int) -> None:
             'metadata.name: "rl.eval", expected a name of at most 63 lower-case letters, digits and -',
         ),
         ("pools: [", "line 1: "),
+        (SPEC + "lead: a\nlead: b\n", "line 4: lead: the key stands twice"),
     ],
 )
 def test_what_is_no_placement_is_an_invalid_document(text: str, want: str) -> None:
