@@ -58,3 +58,7 @@ class ScenarioReport(Model):
     measured_from: float = Field(description="When measuring begins; with arrivals a fifth of the duration.")
     seeds: list[int] = Field(description="The seeds; each is a run of every policy.")
     policies: list[PolicyResult] = Field(description="One entry per policy, in the order of the scenario.")
+
+    def of(self, policy: str) -> PolicyResult:
+        """Return what a policy came to, by its name in the report. Raises KeyError."""
+        return {result.policy: result for result in self.policies}[policy]

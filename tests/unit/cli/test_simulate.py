@@ -68,6 +68,17 @@ def test_wide_tells_how_far_the_seeds_are_apart(capsys: Capsys, tmp_path: Path) 
     assert "Each figure is the median of 2 seeds" in done.out
 
 
+def test_pods_that_waited_are_told_for_each_policy_if_they_differ(capsys: Capsys, tmp_path: Path) -> None:
+    waiting = [{"at": 0, "pod": "a", "count": 8}, {"at": 1, "pod": "b", "count": 1}]
+    assert "\n1 of 2 pods waited\n" in simulate(capsys, tmp_path, events=waiting).out
+    refused = [{"at": at, "pod": f"p{at}", "count": 3 if at < 2 else 2} for at in range(3)]
+    policies = [{"policy": "packed"}, {"policy": "packed", "keepTogether": "required"}]
+    out = simulate(capsys, tmp_path, events=refused, policies=policies).out
+    assert "\npacked, keepTogether: required: 1 of 3 pods waited, 1 of them refused by the plugin\n" in out
+    assert "packed: " not in out
+    assert "waited" not in simulate(capsys, tmp_path).out
+
+
 def test_json_yaml_and_table_have_the_same_figures(capsys: Capsys, tmp_path: Path) -> None:
     report = json.loads(simulate(capsys, tmp_path, "-o", "json").out)
     assert yaml.safe_load(simulate(capsys, tmp_path, "-o", "yaml").out) == report

@@ -142,16 +142,23 @@ def _bar(result: PolicyResult, gpus: int, length: int) -> Sequence[tuple[str, st
 
 
 def _notes(report: ScenarioReport) -> Iterator[str]:
-    for result in report.policies:
-        if result.waited:
-            refused = f", {result.refused:,} of them because the plugin refused them" if result.refused else ""
-            yield f"{result.policy}: {result.waited:,} of {_counted(result.pods, 'pod')} waited{refused}"
+    waits = {result.policy: _wait(result) for result in report.policies}
+    if len(set(waits.values())) == 1:
+        waits = {"": _wait(report.policies[0])}
+    yield from (f"{policy}: {wait}" if policy else wait for policy, wait in waits.items() if wait)
     free, ideal = _blocks(sys.stdout.encoding, "█#", "░=")
     yield f"FREE {free}: whole GPUs free. IDEAL {ideal}: if all pods were packed anew at every moment."
     yield "SPLIT: of the pods that one GPU could have held. STRANDED: free ids on GPUs in use."
     yield "LARGEST: ids of the largest request that one GPU can hold. All are means over time."
     if len(report.seeds) > 1:
         yield f"Each figure is the median of {len(report.seeds)} seeds, SPLIT is of all their pods together."
+
+
+def _wait(result: PolicyResult) -> str:
+    if not result.waited:
+        return ""
+    refused = f", {result.refused:,} of them refused by the plugin" if result.refused else ""
+    return f"{result.waited:,} of {_counted(result.pods, 'pod')} waited{refused}"
 
 
 def _counted(count: int, word: str) -> str:

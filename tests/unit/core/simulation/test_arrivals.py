@@ -81,6 +81,27 @@ def test_the_next_pod_comes_as_soon_as_the_demand_has_room_for_it(
     assert all(demand(at) < wanted + 1e-6 for at in between)
 
 
+@pytest.mark.parametrize(
+    ("now", "asked", "due"),
+    [
+        (1, 4, 2.0236),
+        (10.5, 4, 10.5),
+        (17.9, 4, 17.9),
+        (18, 4, 42.0236),
+        (18, 3, 18),
+        (20.1, 3, 40),
+        (30, 2, 37.9764),
+        (10, 6, 10),
+        (10, 7, NEVER),
+        (30, 0, 32.2627),
+    ],
+)
+def test_around_a_half_by_four_tenths_there_is_room_for_five_of_eight_from_2_to_18_of_40(
+    now: float, asked: int, due: float
+) -> None:
+    assert source_of(swing(50, 40), 0).due(now, asked) == pytest.approx(due, abs=1e-3)
+
+
 def test_a_swing_is_met_up_to_a_pod() -> None:
     run = make_run(swing(50, 40))
     highest = 0

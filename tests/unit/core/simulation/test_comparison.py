@@ -8,7 +8,7 @@ import pytest
 from tests.unit.core.simulation.making import make_scenario, outcome_of
 from tests.unit.core.simulation.test_run import SWING
 
-from gpusharing.api.scenarioreport import PolicyResult, ScenarioReport
+from gpusharing.api.scenarioreport import ScenarioReport
 from gpusharing.cli.scenariofile import read_scenario
 from gpusharing.core.simulation.comparison import simulate
 
@@ -62,14 +62,9 @@ def short(name: str) -> ScenarioReport:
     return simulate(replace(scenario, seeds=scenario.seeds[:1], duration=500.0))
 
 
-def named(report: ScenarioReport, policy: str) -> PolicyResult:
-    (result,) = [each for each in report.policies if each.policy == policy]
-    return result
-
-
 def test_mig_devices_packed_by_gpu_leave_most_of_the_ideal_free_and_by_mig_id_next_to_nothing() -> None:
     report = short("mig-swinging-load")
-    packed, nvidia = named(report, "packed"), named(report, "nvidia-packed")
+    packed, nvidia = report.of("packed"), report.of("nvidia-packed")
     assert packed.of_ideal is not None
     assert packed.of_ideal.median > 0.85
     assert packed.free_gpus.median > 8 * nvidia.free_gpus.median
@@ -78,7 +73,7 @@ def test_mig_devices_packed_by_gpu_leave_most_of_the_ideal_free_and_by_mig_id_ne
 
 def test_kept_together_nothing_is_split_that_one_gpu_could_have_held() -> None:
     report = short("time-sliced-inference")
-    packed, together = named(report, "packed"), named(report, "packed, keepTogether: preferred")
+    packed, together = report.of("packed"), report.of("packed, keepTogether: preferred")
     assert together.could_stay_together > 50
     assert together.split_needlessly == 0
     assert packed.split_needlessly > packed.could_stay_together / 2

@@ -1,13 +1,24 @@
 """Runs: laws that hold whatever comes, and small ones whose figures are worked out by hand."""
 
+import math
 from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.allocation import NVLINK, PCIE
-from tests.support.hardware import make_hardware
-from tests.unit.core.simulation.making import GPU, make_run, make_scenario, outcome_of, scenarios
+from tests.support.hardware import make_hardware, mig_uuid
+from tests.unit.core.simulation.making import (
+    GPU,
+    LARGE,
+    MIXED,
+    SMALL,
+    make_run,
+    make_scenario,
+    mixed_node,
+    outcome_of,
+    scenarios,
+)
 
 from gpusharing.api.scenario import Arrivals
 from gpusharing.core.devices import Inventory
@@ -138,6 +149,39 @@ def test_a_pod_that_no_gpu_could_have_held_is_not_split_needlessly_and_ideally_o
     assert (got.free_gpus, got.ideal_free_gpus, got.stranded) == (0.0, 0.0, (2.0,))
 
 
+def test_a_pod_that_takes_all_of_a_gpu_could_have_been_held_by_it() -> None:
+    got = outcome_of(make_scenario({"policy": "spread"}, events=[{"at": 0, "pod": "a", "count": 4}]))
+    assert (got.could_stay_together, got.split_needlessly) == (1, 1)
+
+
+def test_ideally_a_pod_that_no_gpu_can_hold_is_on_as_few_as_can() -> None:
+    four = make_hardware(4).build()
+    got = outcome_of(make_scenario({"policy": "spread"}, inventory=four, events=[{"at": 0, "pod": "a", "count": 6}]))
+    assert (got.free_gpus, got.ideal_free_gpus) == (0.0, 2.0)
+
+
+def test_of_several_nodes_the_levels_add_up_and_the_largest_request_is_that_of_the_best() -> None:
+    events = [{"at": 0, "pod": "a", "count": 3}, {"at": 0, "pod": "b", "count": 6}]
+    got = outcome_of(make_scenario(nodes=2, events=events))
+    assert (got.free_gpus, got.ideal_free_gpus) == (1.0, 1.0)
+    assert (got.stranded, got.largest) == ((1.0 + 2.0,), (4.0,))
+
+
+def test_a_gpu_is_packed_with_all_its_resources() -> None:
+    """The large one joins the small one that is left, although the other GPU comes first."""
+    events = [
+        {"at": 0, "pod": "two", "resource": SMALL, "count": 2},
+        {"at": 1, "pod": "third", "resource": SMALL, "count": 1},
+        {"at": 2, "leave": "two"},
+        {"at": 3, "pod": "large", "resource": LARGE, "count": 1},
+    ]
+    run = make_run(make_scenario(config=MIXED, inventory=mixed_node(), events=events))
+    for _ in run.play():
+        pass
+    assert run.nodes[0].held == {"third": (SMALL, (mig_uuid(1, 0),)), "large": (LARGE, (mig_uuid(1, 2),))}
+    assert run.nodes[0].occupied.free_gpus == 1
+
+
 def test_pods_wait_in_the_order_in_which_they_came_and_a_smaller_one_may_pass() -> None:
     events = [
         {"at": 0, "pod": "large", "count": 7},
@@ -202,6 +246,15 @@ def test_the_first_fifth_of_a_run_with_arrivals_is_not_measured() -> None:
     for now in run.play():
         came += now >= 40
     assert (run.outcome.came, scenario.measured_from) == (came, 40.0)
+
+
+def test_nor_is_how_full_the_nodes_were_in_it() -> None:
+    """The demand rises until there is room for the one pod, which stays."""
+    shape = {"mean": "1%", "amplitude": "60%", "period": 400, "lifetime": 1e8}
+    run = make_run(make_scenario(duration=100, arrivals={"process": "swing", "sizes": {"4": 1}, **shape}))
+    (came,) = run.play()
+    assert came == pytest.approx(400 * math.asin(49 / 60) / (2 * math.pi))
+    assert run.outcome.free_gpus == pytest.approx((2 * (came - 20) + 1 * (100 - came)) / 80)
 
 
 @pytest.mark.parametrize("policy", ["packed", "spread", "nvidia-packed"])
