@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.support.placements import cases, expected_job, known_at_run_time_only
+from tests.support.placements import cases, expected_job, job, known_at_run_time_only
 
 from gpusharing.core.placement.renderers import Job, table
 
@@ -69,8 +69,8 @@ def test_who_shares_is_not_drawn_beside_the_owner() -> None:
     shared = expected_job("P50")
     first, *others = reversed(shared.plan.slots[0].assigned)  # declared before the service that it shares with
     slot = replace(shared.plan.slots[0], assigned=(first, *others))
-    for job in (shared, replace(shared, plan=replace(shared.plan, slots=(slot,)))):
-        assert drawn(job) == ["gpu/0  [policy][policy][judge ][......]"]
+    for each in (shared, replace(shared, plan=replace(shared.plan, slots=(slot,)))):
+        assert drawn(each) == ["gpu/0  [policy][policy][judge ][......]"]
 
 
 def test_a_part_of_a_gpu_is_drawn_in_proportion() -> None:
@@ -82,21 +82,37 @@ def test_what_is_known_at_run_time_only_is_drawn_as_unknown() -> None:
 
 
 def test_a_large_node_takes_a_line_per_eight_gpus() -> None:
-    job = expected_job("P40 exact")
-    assert [line.partition("[")[0].strip() for line in drawn(job)] == ["gpu/0", "gpu/1"]
-    assert [len(line) for line in drawn(job, 80)] == [len("gpu/0  ") + 8 * len("[policy]")] * 2
+    request = {
+        "pools": [{"name": "gpu", "nodes": 1, "gpusPerNode": 16}],
+        "services": [{"name": "a", "gpus": 10}, {"name": "b", "gpus": 2}],
+    }
+    given = {"a": {"indexes": list(range(10))}, "b": {"indexes": [10, 11]}}
+    expected = {
+        "pools": {"gpu": {"nodesResolved": 1}},
+        "slots": {"gpu/0": {"assigned": given, "free": [12, 13, 14, 15], "exported": ["a", "b"]}},
+        "leadSlot": None,
+        "seesAll": [],
+        "warnings": [],
+        "notices": [],
+    }
+    large = job({"request": request}, expected)
+    assert drawn(large, 80) == [
+        "gpu/0 0-7   " + "[a   ]" * 8,
+        "gpu/0 8-15  " + "[a   ]" * 2 + "[b   ]" * 2 + "[....]" * 4,
+    ]
+    assert [row[3] for row in table.rows(large)] == ["0-9", "10,11", "12,13,14,15"]
 
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_pictures_fit_the_width_and_show_every_gpu(width: int) -> None:
     for case in PLANS:
-        job = expected_job(case)
-        lines = drawn(job, width)
+        planned = expected_job(case)
+        lines = drawn(planned, width)
         assert all(len(line) <= width for line in lines), case
-        assert sum(line.count("[") for line in lines) == sum(slot.size for slot in job.plan.slots), case
+        assert sum(line.count("[") for line in lines) == sum(slot.size for slot in planned.plan.slots), case
 
 
 def test_every_deployed_service_has_a_row() -> None:
     for case in PLANS:
-        job = expected_job(case)
-        assert {row[2] for row in table.rows(job)} - {"-"} == {service.name for service in job.deployed}, case
+        planned = expected_job(case)
+        assert {row[2] for row in table.rows(planned)} - {"-"} == {service.name for service in planned.deployed}, case
