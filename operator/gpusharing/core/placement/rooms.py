@@ -57,6 +57,11 @@ class Rooms:
         # places of the nodes by that state, each in node order
         self.alike: tuple[list[int], ...] = tuple(alike.values())
 
+    @property
+    def only_counts(self) -> bool:
+        """Whether nobody asks for particular GPUs or for parts of them, so that one is as good as another."""
+        return not self._cut and not self._pinned
+
     def shape(self, piece: Piece) -> int:
         """Return the number of the piece's shape: pieces of one shape fit alike."""
         like = replace(piece, part=0) if self._cut else Piece(0, 0, piece.gpus, piece.shares, pins=piece.pins)

@@ -132,6 +132,9 @@ class _Attempt:
                 if self._from(depth + 1):
                     return True
                 packing.back_to(mark)
+                # a piece that fills an open node is nowhere better off: what else would go there could swap with it
+                if position < opened and not rooms.left[after] and rooms.only_counts:
+                    break
         return False
 
     def _without_choice(self, step: _Step, depth: int) -> bool:
