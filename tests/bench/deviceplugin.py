@@ -12,7 +12,7 @@ from tests.bench.bench_cluster import BenchCluster, say
 from tests.bench.processes import Process
 from tests.bench.rows import Row
 from tests.support.fakenvml import FakeDriver
-from tests.support.kubeletdouble import KubeletDouble
+from tests.support.kubeletdouble import KubeletDouble, Pod
 
 from gpusharing.api import names
 from gpusharing.kube import paths
@@ -29,6 +29,7 @@ async def plugin_rows(cluster: BenchCluster) -> list[Row]:
         say("in-node plugin: starts and restarts of the kubelet")
         rows = await bench.starts()
         rows += await bench.restarts()
+        rows += await bench.admissions()
         say("in-node plugin: edits")
         rows += await bench.edits(cluster)
         say("in-node plugin: 16 × 128 shares, 60,000 devices")
@@ -170,6 +171,20 @@ class PluginBench:
             await kubelet.until(lambda: kubelet.count().get(GPU) == (80, 80), "the list again", guard=60)
             seconds.append(time.monotonic() - began)
         return seconds
+
+    async def admissions(self) -> list[Row]:
+        """A preference and an Allocate each, until every one of 8 × 64 shares is taken (P5)."""
+        self._write(8, 64)
+        seconds = list[float]()
+        async with KubeletDouble(self._kubelet) as kubelet, self._ours():
+            await kubelet.until(lambda: kubelet.count().get(GPU) == (512, 512), "the list", guard=60)
+            for number in range(512 // 4):
+                began = time.monotonic()
+                await kubelet.admit(Pod(f"pod-{number}", limits={GPU: 4}))
+                seconds.append(time.monotonic() - began)
+        p99 = statistics.quantiles(seconds, n=100)[98]
+        median = f"median {statistics.median(seconds) * 1000:.0f} ms"
+        return [Row("preference and Allocate at the kubelet, 8 GPUs × 64, p99", p99, "s", 1.0, median, tuple(seconds))]
 
     async def edits(self, cluster: BenchCluster) -> list[Row]:
         """From the write of the node's label to the list at the kubelet; the plugin reports, as it does on a node."""
