@@ -59,7 +59,7 @@ e2e: cluster  ## every sample in config/samples, from kubectl apply to Ready
 	@$(RUN)pytest tests/e2e
 
 test: lint types cluster  ## everything that CI runs
-	@$(RUN)pytest -n 3 --dist loadgroup
+	@$(RUN)pytest -n 4 --dist loadscope
 
 bench: cluster  ## speed and memory against a bare loop on a real API server; a table, and JSON in bench-results/
 	@$(RUN)python -m tests.bench

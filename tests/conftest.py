@@ -2,22 +2,34 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.support.cluster import Cluster, ControlPlane, start_cluster
 from tests.support.cluster.api import Api
 from tests.support.cluster.cleaning import remove_leftovers
 from tests.support.cluster.local import LocalCluster
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 pytest_plugins = ["tests.support.fixtures"]
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in this hook, too
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers one of them runs all that needs the real node: there is one on the machine."""
-    for item in items:
-        if "_started_node" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("node"))
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives workers one test after the other, but those of `tests/e2e` in two parts: each part starts a real node.
+
+    By marks (`--dist loadgroup`) pytest-xdist 3.8 cannot do that with pytest 9.2, which keeps a node id elsewhere.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        if not file.startswith("tests/e2e/"):
+            return nodeid
+        return "the kubelet" if "kubelet" in file else "the product"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    """With several workers the node is started twice, and used by two of them from the beginning on."""
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")
