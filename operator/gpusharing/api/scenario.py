@@ -31,7 +31,7 @@ def _percentage(value: object) -> object:
 
 
 Moment = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
-Span = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+Span = Annotated[float, Field(ge=1e-6, le=1e9, allow_inf_nan=False)]
 Part = Annotated[float, BeforeValidator(_percentage), Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 SizeKey = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,4}$")]

@@ -47,6 +47,11 @@ class PolicyResult(Model):
     waited: Count = Field(description="Pods that did not start at once.")
     refused: Count = Field(description="Pods that the plugin refused at least once (keepTogether: required).")
 
+    @property
+    def split_part(self) -> float | None:
+        """Return which part of the pods that one GPU could have held was split; None = there was none."""
+        return self.split_needlessly / self.could_stay_together if self.could_stay_together else None
+
 
 class ScenarioReport(Model):
     """The comparison."""

@@ -92,7 +92,7 @@ def _row(result: PolicyResult, *, wide: bool) -> tuple[str, ...]:
         _figure(result.free_gpus, 2, wide=wide),
         _figure(result.ideal_free_gpus, 2, wide=wide),
         _percent(result.of_ideal, wide=wide),
-        _split(result),
+        EMPTY if result.split_part is None else f"{100 * result.split_part:.0f} %",
         " / ".join(_figure(each.stranded, 1, wide=wide) for each in result.resources),
         " / ".join(_figure(each.largest, 1, wide=wide) for each in result.resources),
     )
@@ -108,12 +108,6 @@ def _percent(values: SeedValues | None, *, wide: bool) -> str:
         return EMPTY
     text = f"{100 * values.median:.0f} %"
     return f"{text} ({100 * values.lowest:.0f}–{100 * values.highest:.0f})" if wide else text
-
-
-def _split(result: PolicyResult) -> str:
-    if not result.could_stay_together:
-        return EMPTY
-    return f"{100 * result.split_needlessly / result.could_stay_together:.0f} %"
 
 
 def _aligned(rows: Sequence[Sequence[str]], limit: int) -> list[str]:

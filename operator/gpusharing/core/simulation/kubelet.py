@@ -43,7 +43,6 @@ class Kubelet:
         self.occupied = Occupied(node, repacking)
         self._held: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._plugins = {resource.name: _Plugin(node, resource, listing, policy, draws) for resource in node.resources}
-        self._draws = draws
 
     @property
     def pods(self) -> int:

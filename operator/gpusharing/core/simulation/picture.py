@@ -1,6 +1,6 @@
 """The comparison as a picture: one SVG that needs nothing else, for light and dark pages."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 
 from gpusharing.api.scenarioreport import PolicyResult, ScenarioReport, SeedValues
@@ -92,7 +92,7 @@ def _row(result: PolicyResult, report: ScenarioReport, top: float) -> Iterator[s
     if free.lowest < free.highest:
         low, high, middle = _at(free.lowest, report), _at(free.highest, report), y + _BAR / 2
         yield f'<path class="range" fill="none" d="M{low:g} {y + 4}v8M{low:g} {middle:g}H{high:g}M{high:g} {y + 4}v8"/>'
-    for (_, x), figure in zip(_COLUMNS, (_beside(result), _split(result), *_left(result)), strict=True):
+    for (_, x), figure in zip(_COLUMNS, (_beside(result), *_left(result)), strict=True):
         yield _text(x, y + 13, figure, "text figure")
 
 
@@ -105,18 +105,16 @@ def _beside(result: PolicyResult) -> str:
     return f"{text}, {100 * result.of_ideal.median:.0f} %" if result.of_ideal else text
 
 
-def _split(result: PolicyResult) -> str:
-    if not result.could_stay_together:
-        return "–"
-    return f"{100 * result.split_needlessly / result.could_stay_together:.0f} %"
+def _left(result: PolicyResult) -> tuple[str, str, str]:
+    split = "–" if result.split_part is None else f"{100 * result.split_part:.0f} %"
+    return (
+        split,
+        _joined(each.stranded for each in result.resources),
+        _joined(each.largest for each in result.resources),
+    )
 
 
-def _left(result: PolicyResult) -> tuple[str, str]:
-    stranded, largest = ([getattr(each, name) for each in result.resources] for name in ("stranded", "largest"))
-    return _joined(stranded), _joined(largest)
-
-
-def _joined(values: list[SeedValues]) -> str:
+def _joined(values: Iterable[SeedValues]) -> str:
     return " / ".join(f"{each.median:.1f}" for each in values)
 
 

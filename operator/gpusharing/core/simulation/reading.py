@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from gpusharing.api.pluginconfig import PluginConfig
 from gpusharing.api.policy import SPREAD_MESSAGE, TOPOLOGY_MESSAGE
-from gpusharing.api.problems import Problem, nearest, quoted
+from gpusharing.api.problems import PROBLEMS_MAX, Problem, nearest, quoted
 from gpusharing.api.scenario import PODS_MAX, Arrivals, Event, ScenarioFile, ScenarioPolicy
 from gpusharing.api.sharing import Allocation
 from gpusharing.core.acceptance import Accepted, ConfigText, fit
@@ -24,6 +25,8 @@ from gpusharing.core.simulation.scenario import Node, Policy, Scenario
 # Any that has CDI: no container is started, so it makes no difference.
 _RUNTIME = "containerd://2.1.4"
 _REFERENCE = "nvidia-"
+# Of pods that came, to find the one that was probably meant: with all of 30,000 that takes seconds.
+_NAMES_COMPARED = 1_000
 
 
 def scenario_of(
@@ -47,7 +50,7 @@ def scenario_of(
         tuple(map(_policy, file.policies)),
         file.arrivals or tuple(file.events or ()),
     )
-    problems += _wrong_workload(file, scenario)
+    problems += islice(_wrong_workload(file, scenario), PROBLEMS_MAX)
     return (None, problems) if problems else (scenario, [])
 
 
@@ -181,7 +184,7 @@ def _wrong_pod(event: Event, came: set[str], path: str, scenario: Scenario) -> I
 
 def _wrong_leave(event: Event, pod: str, came: set[str], left: set[str], path: str) -> Iterator[Problem]:
     if pod not in came:
-        meant = nearest(pod, sorted(came))
+        meant = nearest(pod, sorted(came)[:_NAMES_COMPARED])
         hint = f"did you mean {meant}?" if meant else "a pod comes before it leaves"
         yield Problem(f"{path}.leave", f"no pod {quoted(pod)} came before", hint)
     if pod in left:
