@@ -78,15 +78,13 @@ class _Node:
         for (_, name), size in self.healthy.items():
             self._largest[name] = max(self._largest[name], size)
         self.requests: dict[str, list[Request]] = defaultdict(list)
-        self.held: dict[str, Counter[Place]] = defaultdict(Counter)
+        # what would be free once the pod has left
+        self._held: dict[str, Counter[Place]] = defaultdict(Counter)
+        users: dict[str, set[str]] = {gpu: set() for gpu in self.gpus}
         for row in pods:
-            self._take_in(row)
-        users: dict[str, set[str]] = defaultdict(set)
-        for pod, places in self.held.items():
-            for gpu, _ in places:
-                users[gpu].add(pod)
+            self._take_in(row, listing, users)
         # the pods that hold something of a GPU
-        self.users = {gpu: sorted(users[gpu]) for gpu in self.gpus}
+        self.users = {gpu: sorted(pods) for gpu, pods in users.items()}
 
     def _count(self, listing: Listing, held: Mapping[str, frozenset[str]]) -> None:
         for name in self.resources:
@@ -99,22 +97,22 @@ class _Node:
                 elif entry.state != "retiring":
                     self.broken.add(entry.device.gpu)
 
-    def _take_in(self, row: PodDevices) -> None:
+    def _take_in(self, row: PodDevices, listing: Listing, users: Mapping[str, set[str]]) -> None:
         """Take in what a container holds of a resource, and what it would ask for once more."""
+        pod, listed = f"{row.namespace}/{row.pod}", listing.lists.get(row.resource, {})
         parts: dict[str, int] = {}
         whole = 0
         for device_id in row.ids:
             gpu = self._gpu_of.get(base_of(device_id))
-            if gpu is not None:
-                parts[gpu] = parts.get(gpu, 0) + 1
-                whole += device_id == gpu
-        if not parts:
-            return
-        pod = f"{row.namespace}/{row.pod}"
-        held = self.held[pod]
-        for gpu, count in parts.items():
-            held[gpu, row.resource] += count
-        self.requests[pod] += [Request(row.resource, size) for size in self._sizes(row.resource, parts, whole)]
+            if gpu is None:
+                continue
+            parts[gpu] = parts.get(gpu, 0) + 1
+            whole += device_id == gpu
+            users[gpu].add(pod)
+            if device_id in listed and listed[device_id].healthy:
+                self._held[pod][gpu, row.resource] += 1
+        if parts:
+            self.requests[pod] += [Request(row.resource, size) for size in self._sizes(row.resource, parts, whole)]
 
     def _sizes(self, name: str, parts: Mapping[str, int], whole: int) -> Iterable[int]:
         """Return in which parts a container would get its ids on a node with room."""
@@ -142,15 +140,9 @@ class _Node:
         pods = self.users[gpu]
         leaving: Counter[Place] = Counter()
         for pod in pods:
-            leaving.update(self.held[pod])
+            leaving.update(self._held[pod])
         others = [other for other in self.gpus if other != gpu and not set(pods).issuperset(self.users[other])]
-        return [
-            {
-                name: min(self.free[other, name] + leaving[other, name], self.healthy[other, name])
-                for name in self.resources
-            }
-            for other in others
-        ]
+        return [{name: self.free[other, name] + leaving[other, name] for name in self.resources} for other in others]
 
     def requests_on(self, gpu: str) -> list[Request]:
         """Return what the pods of a GPU would ask for once more."""

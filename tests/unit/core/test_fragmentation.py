@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings
@@ -73,6 +74,36 @@ def test_a_sick_gpu_is_neither_free_nor_a_place_to_go() -> None:
     assert got.resources[0].free == 7
 
 
+def test_a_gpu_with_one_sick_share_is_not_whole_but_has_room() -> None:
+    listing, inventory = _shares(3)
+    sick = replace(listing.lists[SHARED]["G1::3"], sick="XID 48")
+    listing = Listing({SHARED: {**listing.lists[SHARED], "G1::3": sick}})
+    got = fragmentation(listing, [_pod("a", "G0::0"), _pod("b", "G1::0")], inventory)
+    assert (got.free_gpus, got.possible_gpus) == (1, 1)
+    assert (got.resources[0].free, got.resources[0].largest) == (9, 4)
+    assert got.restart == Restart("G0", ("team/a",))
+
+
+def test_shares_that_retire_take_nothing_from_their_gpu_and_are_free_for_nobody() -> None:
+    listing, inventory = _shares(3)
+    old = [replace(listing.lists[SHARED][f"G1::{at}"], state="retiring") for at in (2, 3)]
+    listing = Listing({SHARED: {**listing.lists[SHARED], **{entry.device.id: entry for entry in old}}})
+    assert fragmentation(listing, [], inventory).free_gpus == 3
+    pods = [_pod("a", "G0::0"), _pod("a", "G1::2", container="second"), _pod("b", "G1::0"), _pod("c", "G1::1")]
+    got = fragmentation(listing, [*pods, _pod("d", "G2::0", "G2::1", "G2::2")], inventory)
+    assert got.resources[0].free == 4
+    assert got.restart == Restart("G2", ("team/d",))
+
+
+def test_what_fits_nowhere_takes_no_free_gpu_away() -> None:
+    listing, inventory = _shares(3)
+    gone = _pod("a", "G0", resource="nvidia.com/gpu")
+    assert (
+        fragmentation(listing, [gone], inventory).possible_gpus == fragmentation(listing, [gone], inventory).free_gpus
+    )
+    assert fragmentation(listing, [gone], inventory).free_gpus == 2
+
+
 def test_at_most_ten_pods_are_named() -> None:
     inventory = Inventory(gpus=(gpu(0, "G0"), gpu(1, "G1")))
     listing = _listing(*(Device(f"{it.uuid}::{at}", it.uuid, it.uuid) for it in inventory.gpus for at in range(40)))
@@ -101,6 +132,17 @@ def test_whole_gpus_of_one_pod_are_as_good_anywhere() -> None:
     listing = _listing(*(Device(it.uuid, it.uuid, it.uuid) for it in inventory.gpus), name="nvidia.com/gpu")
     got = fragmentation(listing, [_pod("a", "G0", "G2", resource="nvidia.com/gpu")], inventory)
     assert (got.free_gpus, got.possible_gpus, got.restart) == (1, 1, None)
+
+
+def test_whole_gpus_of_one_pod_do_not_hide_what_else_could_be_packed() -> None:
+    migs = (gpu(at, f"G{at}", mig(f"M{at}0", 0), mig(f"M{at}1", 1)) for at in (2, 3))
+    inventory = Inventory(gpus=(gpu(0, "G0"), gpu(1, "G1"), *migs))
+    small = "nvidia.com/mig-1g.10gb"
+    whole = _listing(Device("G0", "G0", "G0"), Device("G1", "G1", "G1"), name="nvidia.com/gpu")
+    parts = _listing(*(Device(f"M{at}{n}", f"M{at}{n}", f"G{at}") for at in (2, 3) for n in (0, 1)), name=small)
+    pods = [_pod("w", "G0", "G1", resource="nvidia.com/gpu"), _pod("a", "M20", resource=small)]
+    got = fragmentation(Listing({**whole.lists, **parts.lists}), [*pods, _pod("b", "M31", resource=small)], inventory)
+    assert (got.free_gpus, got.possible_gpus, got.restart) == (0, 1, Restart("G2", ("team/a",)))
 
 
 def test_what_no_gpu_can_hold_moves_in_the_parts_that_it_is_in() -> None:

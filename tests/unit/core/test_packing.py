@@ -45,6 +45,12 @@ def test_what_first_fit_misses_is_found() -> None:
     assert fits(requests, [{"a": 10}, {"a": 10}])
 
 
+def test_where_there_are_too_many_for_a_search_the_largest_go_first() -> None:
+    requests = [Request("a", 4), Request("a", 6)] * 40
+    assert fits(requests, [{"a": 10}] * 40)
+    assert fewest_gpus(requests, [{"a": 10}] * 60, at_most=60) == 40
+
+
 def test_thousands_of_requests_are_packed_by_first_fit() -> None:
     requests = [Request("a", 1)] * 2_000
     rooms = [{"a": 1_000}] * 8
