@@ -18,22 +18,27 @@ class Means:
 
 
 class Levels:
-    """Keeps the levels of each node, as only one changes at a time, and their sums over time."""
+    """Keeps the levels of each node, as mostly only one changes at a time, and their sums over time."""
 
     def __init__(self, resources: Sequence[str], nodes: Sequence[Kubelet]) -> None:
         self._resources = resources
         self._nodes = {id(node): self._of(node) for node in nodes}
+        # nodes that are different since time passed last
+        self._changed: dict[int, Kubelet] = {}
         self._now = self._together()
         self._sums = [0.0] * len(self._now)
         self._time = 0.0
 
     def changed(self, node: Kubelet) -> None:
         """Take note that something on a node is different."""
-        self._nodes[id(node)] = self._of(node)
-        self._now = self._together()
+        self._changed[id(node)] = node
 
     def hold(self, time: float) -> None:
-        """Let the levels stay as they are for so long."""
+        """Let the nodes stay as they are for so long."""
+        if self._changed:
+            self._nodes |= {key: self._of(node) for key, node in self._changed.items()}
+            self._changed.clear()
+            self._now = self._together()
         self._time += time
         self._sums = [total + level * time for total, level in zip(self._sums, self._now, strict=True)]
 
