@@ -12,6 +12,7 @@ from tests.bench.cold import cold_rows
 from tests.bench.deviceplugin import plugin_rows, resting_plugin
 from tests.bench.events import event_rows
 from tests.bench.many import many_rows
+from tests.bench.placement import placement_rows
 from tests.bench.plan import plan_rows
 from tests.bench.processes import compile_all
 from tests.bench.rows import Row, keep, machine, print_table
@@ -46,6 +47,8 @@ async def run(scale: Scale, rows: list[Row]) -> None:
 async def _run_the_rest(scale: Scale, rows: list[Row]) -> None:
     say("allocation")
     rows += await asyncio.to_thread(allocation_rows)
+    say("placement")
+    rows += await asyncio.to_thread(placement_rows)
     local = await asyncio.to_thread(LocalCluster.start)
     try:
         cluster = await BenchCluster.start(local)

@@ -52,6 +52,10 @@ class Job:
         """Whether what does not fill a node may share one with others."""
         return self.whole and self.demand.tail and not self.demand.exclusive
 
+    def rest(self, missing: int) -> Piece:
+        """Return what the service has on a node with others, beside its whole nodes."""
+        return replace(self.pieces[0], part=1, gpus=missing, whole=False)
+
 
 def job_of(demand: Demand, space: Space, lead: str | None) -> Job:
     """Return how the service is placed when nothing of it is bound."""

@@ -44,7 +44,8 @@ class Rooms:
         self._pieces: list[Piece] = []
         self._states: dict[Hashable, int] = {None: CLOSED}
         self._values: list[_Counted | _Laid | None] = [None]
-        self._after: list[dict[int, int]] = [{}]
+        # what each shape is known to make of each state
+        self.known: list[dict[int, int]] = [{}]
         self._likes: dict[Hashable, int] = {}
         self._nodes: list[PoolNode] = []
         # shares that nothing has taken, by state
@@ -72,7 +73,7 @@ class Rooms:
 
     def after(self, state: int, shape: int) -> int:
         """Return the state that a piece of the shape makes of this one, or NO_ROOM."""
-        known = self._after[state]
+        known = self.known[state]
         if shape not in known:
             known[shape] = self._try(state, shape)
         return known[shape]
@@ -123,6 +124,6 @@ class Rooms:
         if value not in self._states:
             self._states[value] = len(self._values)
             self._values.append(value)
-            self._after.append({})
+            self.known.append({})
             self.left.append(left)
         return self._states[value]

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gpusharing.core.placement.algorithms.ffd import rest_of
 from gpusharing.core.placement.packing import Packing
 from gpusharing.core.placement.pieces import Job, Piece
 from gpusharing.core.placement.pools import Space
@@ -114,27 +113,32 @@ class _Attempt:
 
     def _try_nodes(self, step: _Step, depth: int) -> bool:
         packing, rooms = self.packing, self.packing.rooms
-        piece = step.piece or rest_of(step.job, self._missing)
+        states, fresh, known = packing.states, rooms.fresh, rooms.known
+        piece = step.piece or step.job.rest(self._missing)
         shape = step.shape if step.piece else rooms.shape(piece)
         mark, opened, tried = packing.mark(), len(packing.opened), set()
         # of two equal pieces the second is never before the first: that would be the same plan again
         start = self._position[depth - 1] if depth and step.piece and self._steps[depth - 1].shape == shape else 0
         for position, at in enumerate(packing.reachable(step.job.only)[start:], start):
-            state = packing.states[position] if position < opened else rooms.fresh[at]
+            state = states[position] if position < opened else fresh[at]
             if state in tried:
                 continue
             tried.add(state)
-            self._count()
-            after = rooms.after(state, shape)
-            if after != NO_ROOM:
-                self._position[depth] = min(position, opened)
-                packing.put(at, piece, after)
-                if self._from(depth + 1):
-                    return True
-                packing.back_to(mark)
-                # a piece that fills an open node is nowhere better off: what else would go there could swap with it
-                if position < opened and not rooms.left[after] and rooms.only_counts:
-                    break
+            # most of 50,000 trials end here, so they are counted, and what is known looked up, without a call
+            if not self.left:
+                raise _Limit
+            self.left -= 1
+            after = known[state].get(shape) or rooms.after(state, shape)
+            if after == NO_ROOM:
+                continue
+            self._position[depth] = min(position, opened)
+            packing.put(at, piece, after)
+            if self._from(depth + 1):
+                return True
+            packing.back_to(mark)
+            # a piece that fills an open node is nowhere better off: what else would go there could swap with it
+            if position < opened and not rooms.left[after] and rooms.only_counts:
+                break
         return False
 
     def _without_choice(self, step: _Step, depth: int) -> bool:
@@ -146,18 +150,15 @@ class _Attempt:
 
     def _put(self, job: Job) -> bool:
         """Put a service that has no choice of nodes, as first fit decreasing does."""
-        self._count()
+        if not self.left:
+            raise _Limit
+        self.left -= 1
         if job.held:
             return self.packing.put_held(job)
         if not job.whole:
             return self.packing.put_evenly(job)
         self._missing = self.packing.put_whole(job)
         return job.has_tail or not self._missing
-
-    def _count(self) -> None:
-        if not self.left:
-            raise _Limit
-        self.left -= 1
 
     def _seen(self, depth: int) -> tuple[int, ...]:
         """Return what decides about all that follows: the states that opened nodes are in, not which nodes they are."""

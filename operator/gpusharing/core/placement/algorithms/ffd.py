@@ -1,7 +1,6 @@
 """First fit decreasing: each service, the biggest first, goes to the first node with room (guide, section 6.4)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gpusharing.core.placement.packing import Packing
 from gpusharing.core.placement.pieces import Job, Piece
@@ -22,17 +21,12 @@ def _put(packing: Packing, job: Job) -> bool:
         done = packing.put_evenly(job)
     elif job.whole:
         missing = packing.put_whole(job)
-        done = not missing or (job.has_tail and _put_each(packing, job, [rest_of(job, missing)]))
+        done = not missing or (job.has_tail and _put_each(packing, job, [job.rest(missing)]))
     else:
         done = _put_each(packing, job, job.pieces)
     if not done:
         packing.back_to(mark)
     return done
-
-
-def rest_of(job: Job, missing: int) -> Piece:
-    """Return what a service has on a node with others, beside its whole nodes."""
-    return replace(job.pieces[0], part=1, gpus=missing, whole=False)
 
 
 def _put_each(packing: Packing, job: Job, pieces: Sequence[Piece]) -> bool:
