@@ -27,10 +27,10 @@ def of_pool(
     slots: Sequence[Slot],
 ) -> Iterator[Problem]:
     """Yield the warnings about one planned pool; `own` is what of each service is on which node."""
-    differs = next((node for node in space.nodes if pool.gpus_per_node not in (None, node.gpus)), None)
+    differs = next((node for node in space.nodes if pool.gpus_per_node not in (None, node.count)), None)
     if space.real and differs is not None:
         message = (
-            f"pool '{pool.name}' says gpusPerNode {pool.gpus_per_node}, but {differs.name} has {differs.gpus}; the "
+            f"pool '{pool.name}' says gpusPerNode {pool.gpus_per_node}, but {differs.name} has {differs.count}; the "
             "inventory counts"
         )
         yield Problem(Code.GPUS_PER_NODE_DIFFERS, message, pool=pool.name)

@@ -106,8 +106,5 @@ def _pins(demand: Demand, space: Space) -> tuple[int | None, tuple[int, ...]]:
     """Return the node that has the GPUs pinned by UUID, and the pinned indexes in their order."""
     if not demand.uuid_pins:
         return None, demand.pins
-    for node in space.nodes:
-        index_of = {uuid: index for index, uuid in node.uuids.items()}
-        if all(uuid in index_of for uuid in demand.uuid_pins):
-            return node.at, tuple(index_of[uuid] for uuid in demand.uuid_pins)
-    raise AssertionError("UUID pins are resolved before anything is placed. This is a bug. Please report it.")
+    places = [space.gpus[uuid] for uuid in demand.uuid_pins]
+    return places[0][0], tuple(index for _, index in places)

@@ -103,9 +103,8 @@ def _uuids(demand: Demand, pool: Pool, space: Space | None) -> Iterator[Problem]
         )
         yield _problem(Code.PIN_UNRESOLVED, message, demand)
         return
-    places = {uuid: (node.at, index) for node in space.nodes for index, uuid in node.uuids.items()}
-    missing = [uuid for uuid in dict.fromkeys(demand.uuid_pins) if uuid not in places]
-    found = [places[uuid] for uuid in dict.fromkeys(demand.uuid_pins) if uuid in places]
+    missing = [uuid for uuid in dict.fromkeys(demand.uuid_pins) if uuid not in space.gpus]
+    found = [space.gpus[uuid] for uuid in dict.fromkeys(demand.uuid_pins) if uuid in space.gpus]
     if missing:
         message = f"service '{demand.name}' pins {','.join(missing)}, which no node of pool '{pool.name}' has"
         yield _problem(Code.PIN_UNRESOLVED, message, demand)

@@ -40,7 +40,7 @@ class PoolNode:
     names: int = 0
 
     @property
-    def gpus(self) -> int:
+    def count(self) -> int:
         """Return how many GPUs it has, whatever they are."""
         return self.present.bit_count()
 
@@ -69,6 +69,8 @@ class Space:
     largest: int
     # the highest index that a GPU of the pool has; -1 = there is none
     last_index: int
+    # by UUID, as far as they are known: the node's place, and the index there
+    gpus: Mapping[str, tuple[int, int]]
 
     @property
     def candidates(self) -> int:
@@ -120,6 +122,7 @@ def space(
         order=order,
         largest=max((len(each.indexes) for each in nodes), default=0),
         last_index=max((each.present.bit_length() for each in nodes), default=0) - 1,
+        gpus={uuid: (each.at, index) for each in nodes for index, uuid in each.uuids.items()},
     )
 
 

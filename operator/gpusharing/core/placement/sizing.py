@@ -59,10 +59,11 @@ def _common(one: Demand, other: Demand, space: Space, must_meet: bool) -> list[s
         return [uuid for uuid in one.uuid_pins if uuid in other.uuid_pins]
     if not must_meet:
         return []
-    indexes = {uuid: str(index) for node in space.nodes for index, uuid in node.uuids.items()}
-    others = {indexes.get(each, each) for each in _words(other)}
-    return [each for each in _words(one) if indexes.get(each, each) in others]
+    others = {index for _, index in _pins(other, space)}
+    return [word for word, index in _pins(one, space) if index in others]
 
 
-def _words(demand: Demand) -> tuple[str, ...]:
-    return demand.uuid_pins or tuple(str(index) for index in demand.pins)
+def _pins(demand: Demand, space: Space) -> list[tuple[str, int]]:
+    """Return each pinned GPU as it was written, with its index."""
+    by_uuid = [(uuid, space.gpus[uuid][1]) for uuid in demand.uuid_pins]
+    return by_uuid or [(str(index), index) for index in demand.pins]

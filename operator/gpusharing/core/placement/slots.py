@@ -101,7 +101,7 @@ def _slot(here: Numbered, demands: Sequence[Demand], space: Space) -> Slot:
         number=here.number,
         node=node.name,
         gpus=node.indexes,
-        size=node.gpus,
+        size=node.count,
         assigned=tuple(ordered),
         free=free,
         exported=_exported([each for each in demands if each.name in assigned], node),
