@@ -65,8 +65,8 @@ def _one_pass(
 def _cut(piece: Piece, left: Mapping[int, int], fractions: FractionPolicy) -> tuple[int, ...]:
     """Return distinct GPUs with enough shares left: the fullest first, or the emptiest."""
     sign = 1 if fractions == "packed" else -1
-    enough = [index for index, shares in left.items() if shares >= piece.shares]
-    return tuple(sorted(sorted(enough, key=lambda index: (sign * left[index], index))[: piece.gpus]))
+    ranked = sorted([(sign * shares, index) for index, shares in left.items() if shares >= piece.shares])
+    return tuple(sorted([index for _, index in ranked[: piece.gpus]]))
 
 
 def _whole(piece: Piece, left: Mapping[int, int], space: Space, groups: Mapping[int, int]) -> tuple[int, ...]:
