@@ -20,7 +20,7 @@ ONE, TWO = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-2g.10gb"
 MIXED, SLICED, SHARED = (0, 1), (2, 3, 4, 5), (6, 7, 8, 9)
 """GPUs with two 2g and three 1g each, with seven 1g, and without MIG: of these NVLink joins 6 and 8, 7 and 9."""
 COUNT, SHARES, STAY = 10, 10, 6
-"""GPUs, shares of each one without MIG, and how many running pods stay through each round of the churn."""
+"""GPUs, shares of each one without MIG, and how many pods that start stay through each round of the churn."""
 OFFERED = {ONE: 3 * len(MIXED) + 7 * len(SLICED), TWO: 2 * len(MIXED), GPU: SHARES * len(SHARED)}
 REQUESTS = [(ONE, 1), (ONE, 1), (TWO, 1), (GPU, 1), (GPU, 2), (GPU, 4)]
 
@@ -84,23 +84,22 @@ def test_large_and_small_mig_devices_are_packed_on_one_gpu(packed: GpuNode) -> N
 
 
 def test_after_200_pods_the_report_says_what_containers_and_ledger_say(packed: GpuNode) -> None:
-    random, ledger, running = Random(200), dict[str, tuple[str, int]](), dict[str, Pod]()
+    random, ledger, starting = Random(200), dict[str, tuple[str, int]](), dict[str, Pod]()
     for batch in range(10):
         # two of twenty start, and stay for a while; what all of them hold they hold from their admission on
         names = [f"churn-{batch}-{number}" for number in range(20)]
         for name in names:
             ledger[name] = random.choice([each for each in REQUESTS if _has_room(ledger, *each)])
         for name in names[:2]:
-            running[name] = packed.create(name, dict([ledger[name]]))
+            starting[name] = packed.create(name, dict([ledger[name]]))
         packed.hold({name: dict([ledger[name]]) for name in names[2:]})
-        for pod in running.values():
-            pod.runs()
-        doomed = names[2:] + random.sample(sorted(running), max(len(running) - STAY, 0))
+        doomed = names[2:] + random.sample(sorted(starting), max(len(starting) - STAY, 0))
         packed.drop_pods(*doomed)
         for name in doomed:
             ledger.pop(name)
-            running.pop(name, None)
+            starting.pop(name, None)
 
+    running = {name: pod.runs() for name, pod in starting.items()}
     assert [(pod.phase(), pod.restarts()) for pod in running.values()] == [("Running", 0)] * STAY
     taken = {name: packed.taken(name, resource=resource) for name, (resource, _) in ledger.items()}
     assert {name: ids.total() for name, ids in taken.items()} == {name: count for name, (_, count) in ledger.items()}

@@ -155,13 +155,15 @@ class Plugin:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
 
     def http(self, path: str) -> tuple[int, str]:
-        """Status and body of one of its own pages."""
+        """Status and body of one of its own pages; AssertionError while there are none, a moment after its start."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
+        except urllib.error.URLError as error:
+            raise AssertionError(f"the plugin does not answer: {error.reason}") from error
 
     @contextmanager
     def paused(self) -> Iterator[None]:
