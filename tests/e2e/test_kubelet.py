@@ -131,7 +131,7 @@ def test_a_node_object_that_was_deleted_is_served_again_when_it_is_back(shared: 
 
 @pytest.mark.fault("F29")
 @pytest.mark.obligation("P2")
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 def test_an_api_server_that_is_down_for_a_minute_costs_no_pod_and_no_share(shared: GpuNode) -> None:
     pod = shared.pod("a", 2)
     ids, everything = shared.ids("a"), shared.healthy_ids()
