@@ -56,9 +56,9 @@ def fragmentation(
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
 ) -> int:
-    """Show how many whole GPUs are free, how many could be, and which pods to delete for that.
+    """Show how many GPUs are free, and how many could be.
 
-    Nothing is deleted. Pods that are named together must be deleted together, or those that are left take the room.
+    It names the pods to delete for the next free GPU, and deletes none. Pods that are named together must be deleted together, or those that are left take the room.
 
     \b
     Examples:

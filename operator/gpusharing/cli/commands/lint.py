@@ -22,7 +22,7 @@ def lint(
     output: FormatOption = "table",
     layout: LayoutOption = None,
 ) -> int:
-    """Find what the device plugin ignores or dies on, and what the API server refuses. Needs no cluster.
+    """Find what plugin and API server would ignore or refuse. Needs no cluster.
 
     Takes GpuSharingPolicies, ConfigMaps and files with device-plugin configs, and values of the device plugin's and
     the GPU operator's charts; each is told apart by its own words.

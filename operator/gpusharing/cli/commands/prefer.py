@@ -20,7 +20,7 @@ def prefer(
     explain: Annotated[bool, typer.Option("--explain", help="Say of each choice why.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Compare with the answers in the file.")] = False,
 ) -> int:
-    """Say which devices the plugin would prefer for the requests in a file. Needs no cluster.
+    """Say which devices the plugin would prefer. Needs no cluster.
 
     Prints one line of JSON for each case: `case` (from 0) and `counts`, or for whole GPUs `choice` and `score`.
     With --explain `explain` says why; on a terminal that stands below the line.

@@ -32,7 +32,9 @@ def simulate(
         str, typer.Option("--svg", metavar="FILE", help="Write the same picture to this file, as SVG.")
     ] = "",
 ) -> int:
-    """Compare allocation policies: the plugin's own code, on simulated nodes, with pods that come and go.
+    """Compare allocation policies under a load.
+
+    It is the plugin's own code, on simulated nodes, with pods that come and go.
 
     The same file gives the same figures. Needs no cluster and no GPU. config/scenarios has two to begin with.
 
