@@ -58,7 +58,8 @@ def fragmentation(
 ) -> int:
     """Show how many GPUs are free, and how many could be.
 
-    It names the pods to delete for the next free GPU, and deletes none. Pods that are named together must be deleted together, or those that are left take the room.
+    It names the pods to delete for the next free GPU, and deletes none. Pods that are named together must be deleted
+    together, or those that are left take the room.
 
     \b
     Examples:
