@@ -11,8 +11,11 @@ from itertools import combinations
 Matrix = Sequence[Sequence[int]]
 Set = tuple[int, ...]
 
-# How many exchanges of two GPUs the search looks at: about 5 ms (decision 55).
-BUDGET = 16_000
+# How many exchanges of two GPUs the search looks at, at most: about 10 ms (decision 55).
+BUDGET = 30_000
+# Starts from scattered orders, after those that are grown: without them one of 200 random topologies of 16 GPUs ends
+# 7.1 % below the optimum.
+SCATTERED = 10
 
 
 def best(scores: Matrix, inside: Sequence[int], size: int) -> tuple[Set, ...]:
@@ -77,7 +80,7 @@ def search(scores: Matrix, inside: Sequence[int], size: int) -> tuple[Set, ...]:
     """
     count, budget = len(scores), BUDGET
     found: tuple[int, tuple[Set, ...]] | None = None
-    for start in range(count + 1):
+    for start in range(count + 1 + SCATTERED):
         attempt = _Attempt(scores, inside, _start(scores, inside, size, start))
         budget = attempt.improve(budget)
         if found is None or attempt.points() > found[0]:
@@ -89,23 +92,35 @@ def search(scores: Matrix, inside: Sequence[int], size: int) -> tuple[Set, ...]:
 
 
 def _start(scores: Matrix, inside: Sequence[int], size: int, start: int) -> list[list[int]]:
-    """Return a first partition: the places in order, or grown from one place by what joins best."""
+    """Return a first partition: of the places in order, grown from one place by what joins best, or scattered."""
+    count = len(scores)
+    if 0 < start <= count:
+        return _grown(scores, inside, size, start - 1)
+    order = range(count) if start == 0 else _scattered(count, start - count)
+    return _cut([*inside, *(place for place in order if place not in inside)], size)
+
+
+def _scattered(count: int, number: int) -> list[int]:
+    """Return the places in an order that has nothing to do with their numbers, the same every time."""
+    return sorted(range(count), key=lambda place: (place + 1) * number * 7919 % 104_729 % 251)
+
+
+def _cut(places: Sequence[int], size: int) -> list[list[int]]:
+    return [list(places[at : at + size]) for at in range(0, len(places), size)]
+
+
+def _grown(scores: Matrix, inside: Sequence[int], size: int, seed: int) -> list[list[int]]:
     rest = [place for place in range(len(scores)) if place not in inside]
-    sets: list[list[int]] = []
-    grown = list(inside)
-    seed = (start - 1) % len(scores)
+    ordered = list(inside)
     while rest:
-        wanted = min(size, len(rest) + len(grown))
-        if not grown:
-            grown = [seed if seed in rest else rest[0]]
-            rest.remove(grown[0])
-        while len(grown) < wanted:
-            joins = rest[0] if start == 0 else max(rest, key=lambda one: sum(scores[one][member] for member in grown))
-            grown.append(joins)
-            rest.remove(joins)
-        sets.append(grown)
-        grown = []
-    return [*sets, grown] if grown else sets
+        grown = ordered[len(ordered) // size * size :]
+        if grown:
+            joins = max(rest, key=lambda one: sum(scores[one][member] for member in grown))
+        else:
+            joins = seed if seed in rest else rest[0]
+        ordered.append(joins)
+        rest.remove(joins)
+    return _cut(ordered, size)
 
 
 class _Attempt:
