@@ -44,11 +44,9 @@ class Packing:
         firsts = (next((at for at in alike if self._position[at] < 0), None) for alike in self.rooms.alike)
         yield from sorted(at for at in firsts if at is not None)
 
-    def reachable(self, only: int | None) -> list[int]:
+    def reachable(self) -> list[int]:
         """Return the nodes that a piece may go to: opened ones, in the order of opening, before unopened ones."""
-        if only is None:
-            return [*self.opened, *self.unopened()]
-        return [only] if self._may_use(only) else []
+        return [*self.opened, *self.unopened()]
 
     def state(self, at: int) -> int:
         """Return the state that the node is in."""
@@ -101,6 +99,15 @@ class Packing:
             if not self._may_use(at):
                 return False
             self.put(at, piece, self.state(at))
+        return True
+
+    def put_at(self, job: Job, at: int) -> bool:
+        """Put the one piece on the one node that has its GPUs. Returns whether there is room."""
+        (piece,) = job.pieces
+        after = self.rooms.after(self.state(at), self.rooms.shape(piece))
+        if after == NO_ROOM or not self._may_use(at):
+            return False
+        self.put(at, piece, after)
         return True
 
     def put_evenly(self, job: Job) -> bool:

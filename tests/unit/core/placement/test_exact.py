@@ -156,6 +156,17 @@ def test_whole_nodes_tails_and_instances_are_searched_too() -> None:
     assert (ffd.nodes_resolved, found.nodes_resolved, found.lower_bound) == (6, 5, 5)
 
 
+def test_pins_by_uuid_stay_on_their_nodes_however_others_are_searched_for() -> None:
+    known = inventory(node("a", "01234567"), node("b", "01234567"), node("c", "01234567"))
+    twins = [service(f"pin{name}", visibleDevices=f"GPU-{name}0") for name in "cb"]
+    others = [service(f"s{at}", size) for at, size in enumerate((1, 4, 3, 3, 3))]
+    plan = planned(spec(pool("auto", None), *twins, *others, lead="s0"), known)
+    assert plan.pools[0].search
+    assert (plan.pools[0].search.ffd_nodes, plan.pools[0].nodes_resolved) == (3, 2)
+    assert {slot.node: slot.assigned[0].indexes for slot in plan.slots} == {"b": (0,), "c": (0,)}
+    assert {slot.node: slot.assigned[0].service for slot in plan.slots} == {"b": "pinb", "c": "pinc"}
+
+
 def test_one_idle_node_is_found_behind_two_busy_ones() -> None:
     busy = [node(name, "0*1*23") for name in "ab"]
     wanted = spec(pool("auto", None), service("a", 2), service("b", 2))

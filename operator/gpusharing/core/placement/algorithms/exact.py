@@ -119,7 +119,7 @@ class _Attempt:
         mark, opened, tried = packing.mark(), len(packing.opened), set()
         # of two equal pieces the second is never before the first: that would be the same plan again
         start = self._position[depth - 1] if depth and step.piece and self._steps[depth - 1].shape == shape else 0
-        for position, at in enumerate(packing.reachable(step.job.only)[start:], start):
+        for position, at in enumerate(packing.reachable()[start:], start):
             state = states[position] if position < opened else fresh[at]
             if state in tried:
                 continue
@@ -155,8 +155,10 @@ class _Attempt:
         self.left -= 1
         if job.held:
             return self.packing.put_held(job)
-        if not job.whole:
+        if job.demand.evenly:
             return self.packing.put_evenly(job)
+        if job.only is not None and not job.whole:
+            return self.packing.put_at(job, job.only)
         self._missing = self.packing.put_whole(job)
         return job.has_tail or not self._missing
 
@@ -177,8 +179,8 @@ class _Attempt:
 
 
 def _steps(job: Job, rooms: Rooms) -> list[_Step]:
-    if job.held or job.demand.evenly:
+    if job.has_tail and not job.held:
+        return [_Step(job), _Step(job, rest=True)]
+    if job.held or job.whole or job.demand.evenly or job.only is not None:
         return [_Step(job)]
-    if job.whole:
-        return [_Step(job), _Step(job, rest=True)] if job.has_tail else [_Step(job)]
     return [_Step(job, piece, rooms.shape(piece)) for piece in job.pieces]

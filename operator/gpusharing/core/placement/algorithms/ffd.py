@@ -19,24 +19,26 @@ def _put(packing: Packing, job: Job) -> bool:
         done = packing.put_held(job)
     elif job.demand.evenly:
         done = packing.put_evenly(job)
+    elif job.only is not None and not job.whole:
+        done = packing.put_at(job, job.only)
     elif job.whole:
         missing = packing.put_whole(job)
-        done = not missing or (job.has_tail and _put_each(packing, job, [job.rest(missing)]))
+        done = not missing or (job.has_tail and _put_each(packing, [job.rest(missing)]))
     else:
-        done = _put_each(packing, job, job.pieces)
+        done = _put_each(packing, job.pieces)
     if not done:
         packing.back_to(mark)
     return done
 
 
-def _put_each(packing: Packing, job: Job, pieces: Sequence[Piece]) -> bool:
+def _put_each(packing: Packing, pieces: Sequence[Piece]) -> bool:
     """Put each piece on the first node with room for it: opened nodes first, in the order of opening."""
-    return all(_put_piece(packing, piece, job.only) for piece in pieces)
+    return all(_put_piece(packing, piece) for piece in pieces)
 
 
-def _put_piece(packing: Packing, piece: Piece, only: int | None) -> bool:
+def _put_piece(packing: Packing, piece: Piece) -> bool:
     shape = packing.rooms.shape(piece)
-    for at in packing.reachable(only):
+    for at in packing.reachable():
         after = packing.rooms.after(packing.state(at), shape)
         if after != NO_ROOM:
             packing.put(at, piece, after)
