@@ -165,6 +165,12 @@ def print_line(text: str, *, style: str = "") -> None:
     _print_styled(text, style, sys.stdout)
 
 
+def print_spans(spans: Iterable[tuple[str, str]]) -> None:
+    """Print one line of data on stdout that is made of pieces, each with its style on a terminal."""
+    with _lines_to(sys.stdout, gap="") as put:
+        put([(printable(text), style) for text, style in spans])
+
+
 def print_command(command: str) -> None:
     """Print a command for a shell; where a terminal is too narrow, it goes on in the next line."""
     limit, line = _width(sys.stdout), " "
@@ -175,12 +181,6 @@ def print_command(command: str) -> None:
             line = "   "
         line = f"{line} {quoted}"
     print_line(line)
-
-
-def print_spans(spans: Iterable[tuple[str, str]]) -> None:
-    """Print one line of data on stdout that is made of pieces, each with its style on a terminal."""
-    with _lines_to(sys.stdout, gap="") as put:
-        put([(printable(text), style) for text, style in spans])
 
 
 def say(text: str, *, style: str = "") -> None:
