@@ -83,6 +83,7 @@ def test_large_and_small_mig_devices_are_packed_on_one_gpu(packed: GpuNode) -> N
     assert all(opens for pod in pods for opens in pod.devices().values())
 
 
+@pytest.mark.timeout(480)
 def test_after_200_pods_the_report_says_what_containers_and_ledger_say(packed: GpuNode) -> None:
     random, ledger, starting = Random(200), dict[str, tuple[str, int]](), dict[str, Pod]()
     for batch in range(10):
