@@ -19,6 +19,7 @@ from gpusharing.deviceplugin.config_source import ConfigFileSource
 from gpusharing.deviceplugin.decider import DecisionTimes
 from gpusharing.deviceplugin.hardware import Hardware
 from gpusharing.deviceplugin.host import LocalHost
+from gpusharing.deviceplugin.imports import import_beside
 from gpusharing.deviceplugin.kubelet import KubeletWatcher
 from gpusharing.deviceplugin.plugin import Plugin, PluginTimes, State
 from gpusharing.deviceplugin.pod_resources import PodResources
@@ -34,7 +35,7 @@ from gpusharing.discovery.worker import NvmlDiscovery
 from gpusharing.observability.logs import configure_logs, logger
 from gpusharing.observability.pluginmetrics import PluginMetrics
 
-# The libraries behind these two take two thirds of the time that a start takes: the kubelet is served first.
+# The libraries behind this and the pages take two thirds of the time that a start takes: the kubelet is served first.
 if TYPE_CHECKING:
     from gpusharing.deviceplugin.cluster import Cluster
 
@@ -124,6 +125,7 @@ class App:
         """Serve /livez, /readyz and /metrics, and talk to the API server, once the kubelet is served."""
         if has_checkpoint or self._file:
             await self._until_served()
+        await import_beside("gpusharing.observability.http")
         from gpusharing.observability.http import serve_http
 
         http = await serve_http(
@@ -147,6 +149,7 @@ class App:
                     await asyncio.sleep(0.02)
 
     async def _talk(self, has_checkpoint: bool) -> None:
+        await import_beside("gpusharing.deviceplugin.cluster")
         from gpusharing.deviceplugin.cluster import Cluster
 
         self._cluster = await Cluster.join(self._settings, self._metrics, has_checkpoint=has_checkpoint)
