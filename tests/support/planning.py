@@ -34,14 +34,24 @@ def spec(pools: Wire | Sequence[Wire], *services: Wire, **more: Any) -> Placemen
     return PlacementSpec.model_validate({"pools": listed, "services": list(services), **more})
 
 
+_STATES: dict[str, Wire] = {
+    "!": {"healthy": False},
+    "*": {"inUse": 1},
+    "-": {"migMode": True},
+    "+": {"reservedBy": "team-b/other"},
+}
+
+
 def node(name: str, gpus: str = "0123", **more: Any) -> Wire:
-    """A node of an inventory. Of each digit there is a GPU; `!` behind it = sick, `*` = in use, `-` = in MIG mode."""
+    """A node of an inventory. Of each digit there is a GPU; `!` behind it = sick, `*` = in use, `-` = in MIG mode,
+    `+` = reserved for another placement.
+    """
     listed: list[Wire] = []
     for mark in gpus:
         if mark.isdigit():
             listed.append({"index": int(mark), "uuid": f"GPU-{name}{mark}"})
         else:
-            listed[-1] |= {"!": {"healthy": False}, "*": {"inUse": 1}, "-": {"migMode": True}}[mark]
+            listed[-1] |= _STATES[mark]
     return {"name": name, "gpus": listed, **more}
 
 

@@ -41,7 +41,7 @@ def pack(jobs: Sequence[Job], space: Space, algorithm: Algorithm, leftover_min: 
     packing = Packing(space, rooms, space.cap)
     unplaced = ffd.pack(packing, ordered)
     bound, opened = lower_bound(ordered, space), len(packing.opened)
-    first = Packed(packing, ordered, unplaced, bound, not unplaced and opened <= bound, opened, unplaced)
+    first = Packed(packing, ordered, unplaced, bound, opened <= bound, opened, unplaced)
     if algorithm == "ffd" or not (unplaced or (space.auto and opened > bound)):
         return first
     counts = range(max(1, bound), min(space.cap, len(space.nodes)) + 1 if unplaced else opened)

@@ -110,3 +110,9 @@ def test_unlike_nodes_and_sub_pools_are_slots_of_one_pool() -> None:
     assert [slot.name for slot in plan.slots] == ["gpu/0", "gpu/1"]
     assert [each.name for each in plan.pools] == ["gpu"]
     assert plan.pools[0].nodes_resolved == 2
+
+
+def test_a_hand_written_list_makes_the_need_of_a_node_known() -> None:
+    services = [shaped("dp", 1, 2, distribute="evenly"), service("a", visibleDevices="3")]
+    plan = planned(spec(pool(2), *services), **GYM)
+    assert picture(plan) == {"gpu/0": "dp 0 | a 3", "gpu/1": "dp 0"}

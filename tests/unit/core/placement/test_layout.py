@@ -125,10 +125,10 @@ def test_a_copy_is_exported_where_its_target_is() -> None:
     assert pinned.slots[0].exported == ("a", "copy")
 
 
-@pytest.mark.parametrize("other", ["0123*", "0123!", "0123-"], ids=["in use", "sick", "in MIG mode"])
+@pytest.mark.parametrize("other", ["0123*", "0123!", "0123-", "0123+"], ids=["in use", "sick", "in MIG", "reserved"])
 def test_the_only_tenant_of_a_node_that_is_not_all_ours_is_exported(other: str) -> None:
     (slot,) = planned(spec(pool(1, None), service("a", 2)), inventory(node("n", other))).slots
-    assert slot.exported == ("a",)
+    assert (slot.exported, slot.free) == (("a",), (2,))
 
 
 def test_a_pinned_tier_has_its_node_for_itself() -> None:
@@ -168,3 +168,20 @@ def test_a_lead_without_gpus_runs_on_slot_0_and_changes_nothing() -> None:
     led, unled = (planned(spec(pool("auto"), *services, **more)) for more in ({"lead": "driver"}, {}))
     assert (led.slots, led.lead_slot, unled.lead_slot) == (unled.slots, "gpu/0", None)
     assert {each.name: each.slots for each in led.services}["driver"] == ("gpu/0",)
+
+
+def test_pins_of_whole_gpus_that_clash_go_to_different_nodes_beside_fractions_too() -> None:
+    cut = pool("auto", sharing={"replicas": 4})
+    plan = planned(spec(cut, *(service(name, visibleDevices="0") for name in "ab"), service("c", 1, fraction="50%")))
+    assert picture(plan) == {"gpu/0": "a 0 | c 1", "gpu/1": "b 0"}
+
+
+def test_one_instance_weighs_what_it_needs_and_not_what_all_need() -> None:
+    plan = planned(spec(pool("auto", 8), shaped("x", 4, 2, split="instances"), service("y", 5)))
+    assert picture(plan) == {"gpu/0": "y 0,1,2,3,4", "gpu/1": "x 0,1,2,3,4,5,6,7"}
+
+
+def test_a_list_that_counts_on_every_node_is_needed_on_every_node() -> None:
+    plan = planned(spec(pool(2), shaped("a", 1, 4, distribute="evenly", visibleDevices="3,1")))
+    assert picture(plan) == {"gpu/0": "a 3,1", "gpu/1": "a 3,1"}
+    assert plan.services[0].gpus_needed == 4

@@ -210,3 +210,13 @@ def test_the_planner_knows_no_kind_of_service() -> None:
             continue
         words = {each.value for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Constant)}
         assert not words & (set(get_args(Kind)) - {"generic"}), path.name
+
+
+def test_an_auto_pool_that_has_opened_all_nodes_there_are_needs_no_higher_cap() -> None:
+    (error,) = refused(spec(pool("auto", None), service("a", 3), service("b", 3)), inventory(node("n"))).errors
+    assert error.code == "Unplaceable"
+
+
+def test_who_sees_all_gpus_is_in_the_hash() -> None:
+    one, other = (planned(spec(pool(), service("a", 1), service(name, share=True))) for name in "bc")
+    assert one.plan_hash != other.plan_hash

@@ -182,3 +182,26 @@ def test_a_pin_on_a_bound_gpu_finds_no_place() -> None:
 def test_what_is_bound_without_an_inventory_is_planned_anew() -> None:
     wanted = spec(pool(), service("a", 1))
     assert picture(planned(wanted, None, Bound("a", "n", (3,)))) == {"gpu/0": "a 0"}
+
+
+def test_an_empty_slot_of_a_fixed_pool_keeps_its_node() -> None:
+    known = inventory(node("a"), node("m"), node("n"))
+    wanted = spec(pool(2, None), service("old", 2), service("rest", leftover={}))
+    bound = [Bound("old", "m", (0, 1), "gpu/0"), Bound("rest", "n", (0, 1, 2, 3), "gpu/1")]
+    assert _where(planned(wanted, known, *bound)) == {"gpu/0": "m", "gpu/1": "n"}
+
+
+def test_nobody_stays_on_a_node_that_a_tier_is_bound_to() -> None:
+    tier = service("tier", visibleDevices="0,1", exclusiveNodes=True)
+    wanted = spec(pool("auto", None), tier, service("b", 1), service("new", 1))
+    plan = planned(wanted, TWO, Bound("tier", "n", (0, 1)), Bound("b", "n", (2,)))
+    assert {slot.node: [each.service for each in slot.assigned] for slot in plan.slots} == {
+        "n": ["tier"],
+        "m": ["b", "new"],
+    }
+
+
+def test_the_lower_bound_counts_bound_gpus_though_they_are_sick() -> None:
+    known = inventory(node("n", "0!1!23"), node("m", "01"))
+    plan = planned(spec(pool("auto", None), service("old", 2), service("new", 2)), known, Bound("old", "n", (0, 1)))
+    assert (plan.pools[0].lower_bound, plan.pools[0].nodes_resolved) == (1, 1)
