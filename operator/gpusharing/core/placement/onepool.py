@@ -8,8 +8,9 @@ from gpusharing.core.placement import capacity
 from gpusharing.core.placement.advice import idle_gpus
 from gpusharing.core.placement.demand import Demand
 from gpusharing.core.placement.fields import pool_problems, service_problems
+from gpusharing.core.placement.layout import lay_out
 from gpusharing.core.placement.packs import Packed, pack
-from gpusharing.core.placement.pieces import Piece, job_of
+from gpusharing.core.placement.pieces import Job, Piece, job_of
 from gpusharing.core.placement.pins import list_problems, pin_problems, spread_problems
 from gpusharing.core.placement.plan import Need, PoolPlan, Search, Slot
 from gpusharing.core.placement.pools import Space, space
@@ -162,20 +163,28 @@ def _too_many_names(task: Task, made: Sequence[Slot], there: Sequence[Numbered])
 
 
 def _skipped(task: Task, room: Space | None, nothing: PoolPlan, notice: Problem) -> Result:
-    """Skip the pool; explicit lists are exported all the same, on every node, as the reference does (R28)."""
-    if room is None or any(each.exclusive for each in task.demands):
+    """Skip the pool; explicit lists are exported all the same, on every node that has them (the reference, R28)."""
+    pinned = [each for each in task.demands if each.owner and (each.pins or each.uuid_pins)]
+    if room is None or not pinned or any(each.exclusive for each in task.demands):
         return Result(nothing, problems=(notice,))
-    pinned = [each for each in task.demands if each.owner and each.pinned]
     overlaps = tuple(overlap_problems(task.pool, pinned, room, everywhere=True))
-    if overlaps or not pinned:
-        return Result(nothing, problems=(notice, *overlaps))
-    pieces = {each.order: job_of(each, room, None).pieces[0] for each in pinned}
-    there = tuple(
-        Numbered(node.at, node, tuple(pieces.values())) for node in room.nodes[: room.cap] if _has(node.present, pieces)
-    )
-    own = {order: [(here.node.at, piece) for here in there] for order, piece in pieces.items()}
+    jobs = [job_of(each, room, None) for each in pinned]
+    there = tuple(_with_lists(jobs, room))
+    own = {job.demand.order: _on(job, there) for job in jobs}
+    nowhere = [job for job in jobs if not own[job.demand.order]]
+    if overlaps or nowhere:
+        unplaced = () if overlaps else (capacity.does_not_fit(pinned, nowhere, room),)
+        return Result(nothing, problems=(notice, *overlaps, *unplaced))
     return Result(nothing, slots(there, pinned, room), (notice,), room, own)
 
 
-def _has(present: int, pieces: dict[int, Piece]) -> bool:
-    return all(present >> index & 1 for piece in pieces.values() for index in piece.pins)
+def _with_lists(jobs: Sequence[Job], room: Space) -> Iterator[Numbered]:
+    """Yield the pool's nodes on which the lists that are meant for them are free."""
+    for number, node in enumerate([node for node in room.nodes if node.takes_more][: room.cap]):
+        pieces = tuple(job.pieces[0] for job in jobs if job.only in {None, node.at})
+        if lay_out(node, pieces, room) is not None:
+            yield Numbered(number, node, pieces)
+
+
+def _on(job: Job, there: Sequence[Numbered]) -> list[tuple[int, Piece]]:
+    return [(here.node.at, job.pieces[0]) for here in there if job.pieces[0] in here.pieces]

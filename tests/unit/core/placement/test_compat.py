@@ -1,7 +1,19 @@
 """The reference's rules R1 to R43 (placement guide, section 3), as far as a planner sees them, in mode `gym`."""
 
 import pytest
-from tests.support.planning import Wire, messages, picture, planned, pool, refused, service, shaped, spec
+from tests.support.planning import (
+    Wire,
+    inventory,
+    messages,
+    node,
+    picture,
+    planned,
+    pool,
+    refused,
+    service,
+    shaped,
+    spec,
+)
 
 GYM = {"compat": "gym"}
 POLICY = shaped("policy", 2)
@@ -116,3 +128,12 @@ def test_a_hand_written_list_makes_the_need_of_a_node_known() -> None:
     services = [shaped("dp", 1, 2, distribute="evenly"), service("a", visibleDevices="3")]
     plan = planned(spec(pool(2), *services), **GYM)
     assert picture(plan) == {"gpu/0": "dp 0 | a 3", "gpu/1": "dp 0"}
+
+
+def test_such_a_list_is_exported_only_where_its_gpus_are_free() -> None:
+    services = [service("policy", 2), service("a", visibleDevices="1,0"), service("b", visibleDevices="GPU-p2")]
+    known = inventory(node("m", "0*123"), node("n"), node("o", ready=False), node("p"))
+    plan = planned(spec(pool(3, None), *services), known, **GYM)
+    assert {slot.node: picture(plan)[slot.name] for slot in plan.slots} == {"n": "a 1,0", "p": "a 1,0 | b 2"}
+    (nowhere,) = refused(spec(pool(2, None), *services[:2]), inventory(node("m", "0*123")), **GYM).errors
+    assert (nowhere.code, nowhere.services) == ("Unplaceable", ("a",))
