@@ -18,7 +18,7 @@ def freeze(pid: int) -> None:
         running = [state for state in _thread_states(pid) if state != "T"]
         assert not running, f"threads of process {pid} in the states {' '.join(running)}"
 
-    eventually(stopped, what=f"process {pid} has stopped", every=0.01)
+    eventually(stopped, what=f"process {pid} has stopped")
 
 
 def _thread_states(pid: int) -> list[str]:
