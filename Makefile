@@ -46,8 +46,8 @@ lint: setup  ## format, lint, import contracts, spelling, generated files up to 
 	@$(RUN)python scripts/generate.py --check
 	@$(RUN)python scripts/stubs.py --check
 
-types: setup  ## mypy, strict
-	@$(RUN)mypy --no-error-summary
+types: setup  ## mypy, strict; what it found out stays in the cache, where the next checkout finds it
+	@$(RUN)mypy --no-error-summary --cache-dir "$(GPUSHARING_CACHE)/mypy"
 
 unit: setup  ## pure tests: no network, no cluster
 	@$(RUN)pytest tests/unit
