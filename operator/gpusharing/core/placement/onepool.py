@@ -95,11 +95,19 @@ def _service_problems(task: Task, room: Space | None) -> Iterator[Problem]:
 
 
 def _packed(task: Task, room: Space) -> Result:
-    """Pack, lay out, hand out what is left."""
+    """Pack, lay out, hand out what is left. A searched plan that then fails gives way to first fit decreasing."""
     jobs = [job_of(each, room, task.lead.name if task.lead else None) for each in task.demands if each.gpus_needed]
-    leftover = next((each for each in task.demands if each.leftover is not None), None)
-    least = (leftover.leftover or 0) if leftover else 0
-    packed = pack(bind(jobs, task.bound, room), room, task.algorithm, least)
+    least = max((each.leftover or 0 for each in task.demands), default=0)
+    bound = bind(jobs, task.bound, room)
+    packed = pack(bound, room, task.algorithm, least)
+    result = _laid_out(task, room, packed)
+    if result.problems and packed.searched and not packed.ffd_unplaced:
+        plain = _laid_out(task, room, pack(bound, room, "ffd", least))
+        return result if plain.problems else plain
+    return result
+
+
+def _laid_out(task: Task, room: Space, packed: Packed) -> Result:
     search = _search(task, room, packed)
     plan = PoolPlan(task.pool.name, auto=room.auto, lower_bound=packed.lower_bound, search=search)
     if packed.unplaced:
@@ -115,6 +123,7 @@ def _packed(task: Task, room: Space) -> Result:
         proven_minimal=packed.proven_minimal if room.auto else None,
         search=search,
     )
+    leftover = next((each for each in task.demands if each.leftover is not None), None)
     problems = [*_nothing_left(leftover, made), *_too_many_names(task, made, there)]
     return Result(plan, made, tuple(problems), room, packed.packing.by_service())
 

@@ -28,7 +28,7 @@ def where(
     for demand in demands:
         name, first = demand.name, firsts.get(demand.pool)
         if name == lead:
-            lead_slot = places[name][0] if demand.gpus_needed and name in places else first
+            lead_slot = next(iter(places.get(name, ())), first) if demand.gpus_needed else first
         if name not in places:
             places[name] = (first,) if first and (demand.share or name == lead) else ()
     return lead_slot, places

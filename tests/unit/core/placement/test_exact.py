@@ -179,3 +179,10 @@ def test_services_that_no_search_can_place_are_told_as_first_fit_decreasing_left
     assert refusal.errors[0].services == ("c",)
     assert refusal.pools[0].search
     assert refusal.pools[0].search.ffd_unplaced == ("c",)
+
+
+def test_a_plan_of_fewer_nodes_gives_way_where_a_node_would_have_too_many_names() -> None:
+    known = inventory(node("m"), node("n", "01234"), node("o", "012345", names=31))
+    plan = planned(spec(pool("auto", None), service("a", 1), service("b", 5)), known)
+    assert {slot.node for slot in plan.slots} == {"m", "n"}
+    assert not plan.pools[0].proven_minimal

@@ -220,3 +220,9 @@ def test_an_auto_pool_that_has_opened_all_nodes_there_are_needs_no_higher_cap() 
 def test_who_sees_all_gpus_is_in_the_hash() -> None:
     one, other = (planned(spec(pool(), service("a", 1), service(name, share=True))) for name in "bc")
     assert one.plan_hash != other.plan_hash
+
+
+def test_a_lead_that_is_declared_twice_is_told_so_and_nothing_more() -> None:
+    assert messages(refused(spec(pool(), service("a", 1), service("a", 1), lead="a"))) == [
+        "DuplicateService: service 'a' is declared 2 times"
+    ]
