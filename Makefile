@@ -55,11 +55,17 @@ unit: setup  ## pure tests: no network, no cluster
 integration: cluster  ## a real API server, the controller under its own rights, faults, the command line
 	@$(RUN)pytest tests/integration tests/faults
 
-e2e: cluster  ## every sample in config/samples, from kubectl apply to Ready
+e2e: cluster  ## every sample, from kubectl apply to Ready; pods on a real kubelet
 	@$(RUN)pytest tests/e2e
+
+e2e-newest: export GPUSHARING_KUBELET := 1.37.2
+e2e-newest: cluster  ## what kubelets do differently, on the newest one; the control plane stays the oldest
+	@$(RUN)python -m tests.support.cluster.binaries --node
+	@$(RUN)pytest tests/e2e -m newest_kubelet
 
 test: lint types cluster  ## everything that CI runs
 	@$(RUN)pytest -n 4 --dist loadscope
+	@$(MAKE) --no-print-directory e2e-newest
 
 bench: cluster  ## speed and memory against a bare loop on a real API server; a table, and JSON in bench-results/
 	@$(RUN)python -m tests.bench
@@ -73,4 +79,4 @@ image: ## the container image; IMAGE=name:tag, BASE=python image
 clean:  ## remove the environment and what tests left; the cache stays
 	rm -rf $(VENV) dist bench-results .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help setup lock cluster generate lint types unit integration e2e test bench demo image clean
+.PHONY: help setup lock cluster generate lint types unit integration e2e e2e-newest test bench demo image clean

@@ -20,6 +20,7 @@ def shared(gpu_node: GpuNode) -> GpuNode:
 
 
 @pytest.mark.fault("F01")
+@pytest.mark.newest_kubelet
 @pytest.mark.obligation("P2")
 def test_pods_survive_a_killed_kubelet_with_their_ids(shared: GpuNode) -> None:
     plain = shared.pod("plain", 2)
@@ -40,6 +41,7 @@ def test_pods_survive_a_killed_kubelet_with_their_ids(shared: GpuNode) -> None:
 
 
 @pytest.mark.fault("F01")
+@pytest.mark.newest_kubelet
 @pytest.mark.obligation("P9")
 def test_two_kubelet_starts_in_a_row_leave_one_registration(shared: GpuNode) -> None:
     shared.kubelet.restart()
@@ -51,6 +53,7 @@ def test_two_kubelet_starts_in_a_row_leave_one_registration(shared: GpuNode) -> 
     assert len(shared.plugin.sockets()) == 1
 
 
+@pytest.mark.newest_kubelet
 @pytest.mark.obligation("P8")
 def test_a_killed_plugin_comes_back_with_the_same_ids_and_pods_do_not_notice(shared: GpuNode) -> None:
     pod = shared.pod("a", 3)

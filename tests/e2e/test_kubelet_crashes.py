@@ -49,6 +49,7 @@ async def other_plugin(node: GpuNode, device: str) -> AsyncIterator[HoldingPlugi
 # --- ids that leave (P13)
 
 
+@pytest.mark.newest_kubelet
 @pytest.mark.obligation("P13")
 async def test_a_kubelet_ends_if_an_id_vanishes_under_its_open_allocate(gpu_node: GpuNode) -> None:
     """Not our plugin: this is why P13 is kept, and shows that the tests below would see it broken."""
@@ -121,6 +122,7 @@ def test_shares_go_and_come_back_while_pods_are_made_and_deleted(gpu_node: GpuNo
     gpu_node.says("Serving")
 
 
+@pytest.mark.newest_kubelet
 @pytest.mark.fault("F22")
 @pytest.mark.obligation("P13")
 def test_a_share_that_goes_while_the_kubelet_waits_for_our_answer_is_had(gpu_node: GpuNode) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.cluster.api import NODES
+from tests.support.cluster.binaries import kubelet_version
 from tests.support.cluster.enclosure import missing
 from tests.support.cluster.keeper import hierarchies
 from tests.support.cluster.kubelet import KubeletEnded
@@ -49,6 +51,12 @@ def bare(real_node: RealNode) -> Iterator[RealNode]:
         finally:
             plugin.kill()
             real_node.eventually(lambda: _equal(real_node.healthy_ids(RESOURCE), []), "the kubelet has seen it end")
+
+
+@pytest.mark.newest_kubelet
+def test_the_kubelet_is_the_one_that_was_asked_for(real_node: RealNode) -> None:
+    node = real_node.api.get(NODES, real_node.name)
+    assert node["status"]["nodeInfo"]["kubeletVersion"] == kubelet_version()
 
 
 def test_a_pod_runs_and_sees_what_the_plugin_gave_it(bare: RealNode) -> None:

@@ -4,7 +4,7 @@
 node needs (kubelet, scheduler, controller-manager, container runtime), where one can run. The first build of each
 program takes up to minutes; it is done once per version. ``KUBEBUILDER_ASSETS``, when set, names a folder that already
 holds kube-apiserver, etcd and kubectl; ``GPUSHARING_KUBERNETES`` picks one of the versions that hack/cluster pins (the
-oldest if unset).
+oldest if unset), and ``GPUSHARING_KUBELET`` another one for the kubelet alone.
 """
 
 import fcntl
@@ -62,12 +62,22 @@ def cache_folder() -> Path:
 
 def kubernetes_version() -> str:
     """The version of all Kubernetes programs, for example `v1.34.4`: one that `hack/cluster` pins."""
-    wanted = os.environ.get("GPUSHARING_KUBERNETES", "")
+    return _version("GPUSHARING_KUBERNETES") or min(_modules(), key=_numbers)
+
+
+def kubelet_version() -> str:
+    """The version of the kubelet: that of all Kubernetes programs unless it is asked for by itself."""
+    return _version("GPUSHARING_KUBELET") or kubernetes_version()
+
+
+def _version(variable: str) -> str:
+    """The version that an environment variable asks for; empty = none."""
+    wanted = os.environ.get(variable, "")
+    version = f"v{wanted.removeprefix('v')}" if wanted else ""
     pinned = _modules()
-    version = f"v{wanted.removeprefix('v')}" if wanted else min(pinned, key=_numbers)
-    if version not in pinned:
+    if version and version not in pinned:
         known = ", ".join(sorted(pinned, key=_numbers))
-        raise ClusterError(f"GPUSHARING_KUBERNETES is {wanted!r}, expected one of {known}")
+        raise ClusterError(f"{variable} is {wanted!r}, expected one of {known}")
     return version
 
 
@@ -90,7 +100,7 @@ def bring_binaries() -> Binaries:
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         return _given(Path(assets))
     return Binaries(
-        kube_apiserver=_bring_kubernetes("kube-apiserver", "about 5 minutes, once"),
+        kube_apiserver=_bring_kubernetes("kube-apiserver", kubernetes_version(), "about 5 minutes, once"),
         etcd=bring(cache_folder() / "etcd" / "etcd", "Debian's package, unpacked", _fetch_etcd),
         kubectl=bring_kubectl(),
     )
@@ -98,12 +108,18 @@ def bring_binaries() -> Binaries:
 
 def bring_node_binaries() -> NodeBinaries:
     """Every program of a node and what places pods on it, each fetched or built first if the cache lacks it."""
+    version = kubernetes_version()
     return NodeBinaries(
-        kubelet=_bring_kubernetes("kubelet", "about a minute, once"),
-        kube_controller_manager=_bring_kubernetes("kube-controller-manager", "about a minute, once"),
-        kube_scheduler=_bring_kubernetes("kube-scheduler", "seconds"),
+        kubelet=bring_kubelet(),
+        kube_controller_manager=_bring_kubernetes("kube-controller-manager", version, "about a minute, once"),
+        kube_scheduler=_bring_kubernetes("kube-scheduler", version, "seconds"),
         packages=bring(cache_folder() / "node" / "packages", "Debian's packages, unpacked", _fetch_node_packages),
     )
+
+
+def bring_kubelet() -> Path:
+    """The kubelet, built first if the cache lacks it."""
+    return _bring_kubernetes("kubelet", kubelet_version(), "about a minute, once")
 
 
 def bring_kubectl() -> Path:
@@ -223,13 +239,12 @@ def run(*command: str, cwd: Path, hint: str, env: Mapping[str, str] | None = Non
     return done.stdout
 
 
-def _bring_kubernetes(program: str, remark: str) -> Path:
-    target = cache_folder() / "k8s" / kubernetes_version() / program
-    return bring(target, remark, lambda part: _build_kubernetes(part, program))
+def _bring_kubernetes(program: str, version: str, remark: str) -> Path:
+    target = cache_folder() / "k8s" / version / program
+    return bring(target, remark, lambda part: _build_kubernetes(part, program, version))
 
 
-def _build_kubernetes(part: Path, program: str) -> Path:
-    version = kubernetes_version()
+def _build_kubernetes(part: Path, program: str, version: str) -> Path:
     major, minor, _ = version.removeprefix("v").split(".")
     variables = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     # without them the server calls itself v0.0.0, and clients misbehave
