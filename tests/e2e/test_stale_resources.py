@@ -19,7 +19,8 @@ from gpusharing.controller.staleresources import run
 
 pytestmark = pytest.mark.fault("F51")
 SHARED = "nvidia.com/gpu.shared"
-OTHERS = "nvidia.com/mig-1g.5gb"
+# which no test has our plugin serve: it would hold on to its retiring ids for a while, also in place of another plugin
+OTHERS = "nvidia.com/mig-3g.20gb"
 """A resource of a plugin that is not ours."""
 
 
