@@ -173,6 +173,7 @@ async def test_what_the_controller_assigns_is_told_as_rendered_and_with_its_poli
     fleet.node(NODE)
     with Controller(account):
         async with followed(plugin) as told:
+            await told.becomes(lambda desired: desired.name == "")
             for replicas in (4, 8):
                 fleet.policy("pack") if replicas == 4 else fleet.edit("pack", sharing=sharing(8))
                 config = await asyncio.to_thread(fleet.settles, "pack", [NODE])
