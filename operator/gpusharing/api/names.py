@@ -10,6 +10,7 @@ POLICIES_CRD = f"{POLICIES}.{GROUP}"
 NODE_KIND = "GpuNode"
 GPU_NODES = "gpunodes"
 PLACEMENT_KIND = "GpuPlacement"
+PLACEMENTS = "gpuplacements"
 
 # --- what we write on a Node: this one label and nothing else
 CONFIG_LABEL = "nvidia.com/device-plugin.config"
@@ -17,6 +18,8 @@ CONFIG_LABEL = "nvidia.com/device-plugin.config"
 FIELD_MANAGER = "gpu-sharing-operator"
 # An adopted label value is put back under this name, so that the value is not taken for one of ours afterwards.
 RESTORING_FIELD_MANAGER = "gpu-sharing-operator-restored"
+# `GpuNode.spec.reservations` has an owner of its own, so that no other apply of ours can drop it.
+PLACEMENT_FIELD_MANAGER = "gpu-sharing-operator-placement"
 COMPONENT = "gpu-sharing-operator"
 # The in-node plugin: the account that the fences know, field manager and source of Events.
 PLUGIN = "gpu-sharing-device-plugin"
@@ -67,6 +70,7 @@ PLACEMENT_LABEL = "gpusharing.io/placement"
 SERVICE_LABEL = "gpusharing.io/service"
 PLACE_DOMAIN = "place.gpusharing.io/"
 RESOURCE_NAME_MAX = 63  # behind the slash
+REBALANCE_ANNOTATION = "gpusharing.io/rebalance"
 
 DNS_SUBDOMAIN_MAX = 253
 LABEL_VALUE_MAX = 63

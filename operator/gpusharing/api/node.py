@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gpusharing.api.meta import Condition, Report, Timestamp
+from gpusharing.api.meta import Condition, Model, Report, Timestamp
 from gpusharing.api.sharing import MigStrategy
 
 Count = Annotated[int, Field(ge=0)]
@@ -14,6 +14,10 @@ ConfigName = Annotated[str, Field(max_length=63)]
 PodName = Annotated[
     str, Field(max_length=317, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 ]
+
+# place.gpusharing.io/ and a name of 63
+ResourceName = Annotated[str, Field(max_length=84)]
+MAX_RESERVATIONS = 32
 
 READY_CONDITION = "GpuSharingReady"
 
@@ -63,7 +67,7 @@ class ConfigReport(Report):
 class ResourceReport(Report):
     """One resource as it is listed to the kubelet, and what the kubelet confirms."""
 
-    name: str = Field(description="The resource's name, for example nvidia.com/gpu.", max_length=72)
+    name: ResourceName = Field(description="The resource's name, for example nvidia.com/gpu.")
     devices: Count = Field(default=0, description="Ids in the list.")
     healthy: Count = Field(default=0, description="Ids in the list that are healthy.")
     withheld: Count = Field(default=0, description="Ids not handed out while older ids of their GPU are in use.")
@@ -86,7 +90,7 @@ class OccupancyReport(Report):
 class ResourceRoom(Report):
     """What is left of one resource."""
 
-    name: str = Field(description="The resource's name, for example nvidia.com/gpu.", max_length=72)
+    name: ResourceName = Field(description="The resource's name, for example nvidia.com/gpu.")
     free_shares: Count = Field(default=0, description="Healthy devices that no pod holds.")
     largest_request: Count = Field(default=0, description="The largest request that a single GPU can hold.")
 
@@ -134,6 +138,58 @@ class ConfigChange(Report):
     result: Literal["Applied", "Refused"] = Field(description="Whether the plugin took it.")
 
 
+class Reservation(Model):
+    """GPUs of the node that pods get under the name of one placement's service, and under no other."""
+
+    resource: ResourceName = Field(description="place.gpusharing.io/<service>.<placement>.<namespace>.")
+    placement: str = Field(description="The GpuPlacement, namespace/name.", max_length=317)
+    service: str = Field(description="The service of the placement.", max_length=63)
+    gpus: list[GpuUuid] = Field(
+        description="The GPUs behind the name.",
+        min_length=1,
+        max_length=64,
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
+    exclusive: bool = Field(
+        description="false: other services of the placement have names over the same GPUs (fraction, shareWith)."
+    )
+
+
+class GpuNodeSpec(Model):
+    """What placements want of the node; written by the controller alone."""
+
+    reservations: list[Reservation] | None = Field(
+        default=None,
+        description="Every reservation of the node. Absent = not known, nothing changes; [] = release everything.",
+        max_length=MAX_RESERVATIONS,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+
+
+ReservationState = Literal["Withdrawing", "Active", "Conflict", "Releasing"]
+
+
+class ReservationReport(Report):
+    """How far one reservation is."""
+
+    resource: ResourceName = Field(description="The resource that stands for the service's GPUs.")
+    gpus: list[GpuUuid] = Field(
+        default=[],
+        description="The GPUs behind the name.",
+        max_length=64,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+    state: ReservationState = Field(
+        description=(
+            "Withdrawing: the GPUs leave the shared resource, and wait until no pod has them. Active: pods can have "
+            "them under this name. Conflict: a pod had one already, so all were given back. Releasing: no longer "
+            "wanted, but pods have them."
+        )
+    )
+    in_use: Count = Field(default=0, description="GPUs that pods hold under this name.")
+    taken: GpuUuid | None = Field(default=None, description="In state Conflict: the GPU that a pod had already.")
+
+
 class GpuNodeStatus(Report):
     """What the node's plugin reports; written by the plugin alone."""
 
@@ -154,7 +210,7 @@ class GpuNodeStatus(Report):
         max_length=64,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
-    stale_resources: list[Annotated[str, Field(max_length=72)]] = Field(
+    stale_resources: list[ResourceName] = Field(
         default=[],
         description="Resources that the kubelet still shows, with 0 devices, although nothing serves them any more.",
         max_length=64,
@@ -165,6 +221,15 @@ class GpuNodeStatus(Report):
         description="How full each GPU is.",
         max_length=64,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["gpu"]},
+    )
+    reservations_observed_generation: int | None = Field(
+        default=None, description="The generation of the spec that `reservations` follows.", ge=0
+    )
+    reservations: list[ReservationReport] = Field(
+        default=[],
+        description="How far each reservation is, and what is still in use of those that are no longer wanted.",
+        max_length=2 * MAX_RESERVATIONS,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["resource"]},
     )
     fragmentation: FragmentationReport | None = Field(
         default=None, description="How scattered the pods are over the GPUs; absent = what pods hold is not known."
@@ -184,9 +249,13 @@ class GpuNodeStatus(Report):
 
 
 class GpuNodeObject(Report):
-    """What the device plugin of the node of the same name reports: GPUs, config, shares in use. Read only."""
+    """What the device plugin of the node of the same name reports: GPUs, config, shares in use; not for people to edit.
+
+    The spec is the controller's word to the plugin, which GPUs placements have.
+    """
 
     api_version: Literal["gpusharing.io/v1alpha1"] = Field(description="The API group and version.")
     kind: Literal["GpuNode"] = Field(description="The kind.")
     metadata: dict[str, Any] = Field(default={}, description="Standard object metadata.")
+    spec: GpuNodeSpec | None = Field(default=None, description="What placements want of the node.")
     status: GpuNodeStatus = Field(default=GpuNodeStatus(), description="What the node's plugin reports.")

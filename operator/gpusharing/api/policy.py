@@ -222,6 +222,13 @@ class PolicySpec(Model):
             "and put back when the policy lets go."
         ),
     )
+    allow_placements: bool = Field(
+        default=False,
+        description=(
+            "true lets GpuPlacements reserve GPUs of the nodes that this policy owns, as far as no pod has them; who "
+            "may write GpuPlacements can then take whole GPUs out of the shared resource."
+        ),
+    )
     plugin: PluginFlags | None = Field(
         default=None, description="Flags for the device plugin itself; only what is said here is rendered."
     )

@@ -19,3 +19,9 @@ def configmaps(namespace: str) -> str:
 def leases(namespace: str) -> str:
     """Return the path of the Leases of a namespace."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+def placements(namespace: str = "") -> str:
+    """Return the path of the GpuPlacements of a namespace; without one, of all."""
+    inside = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/{names.API_VERSION}{inside}/{names.PLACEMENTS}"
