@@ -48,6 +48,11 @@ def pods(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
+def placements(namespace: str) -> str:
+    """The path of a namespace's GpuPlacements."""
+    return f"/apis/gpusharing.io/v1alpha1/namespaces/{namespace}/gpuplacements"
+
+
 def leases(namespace: str) -> str:
     """The path of a namespace's Leases."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"

@@ -27,11 +27,21 @@ def remove_leftovers(api: Api) -> None:
 def _collections_of_our_group(api: Api) -> list[str]:
     specs = [crd["spec"] for crd in api.list(CRDS) if crd["spec"]["group"] == "gpusharing.io"]
     return [
-        f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}"
+        collection
         for spec in specs
         for version in spec["versions"]
         if version["storage"]
+        for collection in _collections(api, spec, f"/apis/{spec['group']}/{version['name']}")
     ]
+
+
+def _collections(api: Api, spec: Object, version: str) -> list[str]:
+    """The paths of a kind's objects; a server deletes a collection in one namespace at a time."""
+    plural = spec["names"]["plural"]
+    if spec["scope"] == "Cluster":
+        return [f"{version}/{plural}"]
+    namespaces = {item["metadata"]["namespace"] for item in api.list(f"{version}/{plural}")}
+    return [f"{version}/namespaces/{namespace}/{plural}" for namespace in sorted(namespaces)]
 
 
 def _empty(api: Api, collection: str, selector: str) -> None:
