@@ -32,7 +32,7 @@ WRONG: dict[str, tuple[object, str]] = {
     "unknown field, near none": (
         {"nodeSelector": {}, "x": 1},
         "spec.x: unknown field. hint: known here: nodeSelector, priority, mode, migStrategy, allocation, sharing, "
-        "adoptManual, plugin",
+        "adoptManual, allowPlacements, plugin",
     ),
     "unknown field in a list": (
         sharing(resources=[{"name": "nvidia.com/gpu", "replicas": 4, "replica": 2}]),

@@ -1,7 +1,8 @@
 """Changing any leaf of a policy's spec changes the desired state, the plan or the status; a dead field is named.
 
 The leaves are read from the schema, so that a new field is under this law without an edit here. What is observed is
-what an admin can see: who owns which node, the writes of each plan, the status with its printed words.
+what an admin can see: who owns which node, the writes of each plan, whether placements may reserve the node's GPUs, the
+status with its printed words.
 """
 
 import copy
@@ -17,6 +18,7 @@ from gpusharing.api.crd import structural_schema
 from gpusharing.api.policy import PolicySpec, PolicyStatus
 from gpusharing.core.desired_state import Layout, as_enforced
 from gpusharing.core.evaluate import evaluate, holder_of, plan_as_if_enforced
+from gpusharing.core.placement.inventory import reservable
 from gpusharing.core.plan import Situation
 from gpusharing.core.status import plan_summary, policy_status, tally
 
@@ -41,6 +43,7 @@ FULL: Json = {
         "resources": [{"name": "nvidia.com/gpu", "replicas": 4}],
     },
     "adoptManual": False,
+    "allowPlacements": False,
     "plugin": {"deviceListStrategy": ["envvar"], "passDeviceSpecs": False},
 }
 NO_MIG: Json = {**FULL, "migStrategy": "none"}
@@ -62,6 +65,7 @@ WINNING: Json = {**FULL, "priority": 9}
 ADOPTING: Json = {**WINNING, "adoptManual": True}
 RENAMING: Json = {**FULL, "sharing": {**FULL["sharing"], "renameByDefault": True}}
 LINKED: Json = {**FULL, "allocation": {**FULL["allocation"], "topology": "preferred"}}
+RESERVABLE: Json = {**WINNING, "allowPlacements": True}
 BASES = [
     MINIMAL,
     FULL,
@@ -76,6 +80,7 @@ BASES = [
     ADOPTING,
     RENAMING,
     LINKED,
+    RESERVABLE,
 ]
 
 # Text cannot be invented from a schema: values that stay valid, by the field's name. Others get a letter more.
@@ -177,7 +182,7 @@ def observed(spec: Json, layout: Layout) -> Any:
     summary = plan_summary(plan for plan in dry_plans if plan) if dry_plans else None
     mine = [state for state in states if "p" in {*state.assignment.matched, state.owner}]
     status = policy_status(policy, tally("p", mine), PolicyStatus(), NOW, layout=layout, plan=summary)
-    plans = [(state.node, state.owner, state.plan) for state in states]
+    plans = [(state.node, state.owner, state.plan, reservable(state.assignment)) for state in states]
     return (plans, status.to_wire())
 
 
