@@ -45,9 +45,11 @@ def _reasons() -> str:
 def generated() -> Iterator[tuple[Path, str]]:
     yield ROOT / "crds" / f"{names.POLICIES_CRD}.yaml", _yaml(crd.policy_crd())
     yield ROOT / "crds" / f"{names.GPU_NODES}.{names.GROUP}.yaml", _yaml(crd.gpu_node_crd())
+    yield ROOT / "crds" / f"{names.PLACEMENTS}.{names.GROUP}.yaml", _yaml(crd.placement_crd())
     yield ROOT / "docs" / "reference" / "reasons.md", _reasons()
     yield ROOT / "docs" / "reference" / "policy.md", reference.kind_page(crd.policy_crd())
     yield ROOT / "docs" / "reference" / "gpunode.md", reference.kind_page(crd.gpu_node_crd())
+    yield ROOT / "docs" / "reference" / "placement.md", reference.kind_page(crd.placement_crd())
     yield ROOT / "docs" / "reference" / "settings.md", reference.settings_page()
     yield ROOT / "docs" / "reference" / "device-plugin.md", reference.plugin_settings_page()
     yield ROOT / "docs" / "reference" / "metrics.md", reference.metrics_page()

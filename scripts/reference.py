@@ -20,6 +20,7 @@ from gpusharing.observability.pluginmetrics import PluginMetrics
 JsonObject = Mapping[str, Any]
 WIDTH = 118
 _KUBERNETES_OWN = {"apiVersion", "kind", "metadata"}
+_SCOPES = {"Cluster": "cluster-scoped", "Namespaced": "namespaced"}
 
 
 def kind_page(crd: JsonObject) -> str:
@@ -36,7 +37,7 @@ def kind_page(crd: JsonObject) -> str:
         "",
         *_wrapped(
             f"API version `{crd['spec']['group']}/{version['name']}`, plural `{names['plural']}`, "
-            f"short name `{short}`, category `{names['categories'][0]}`; the kind is cluster-scoped."
+            f"short name `{short}`, category `{names['categories'][0]}`; the kind is {_SCOPES[crd['spec']['scope']]}."
         ),
         "",
         *_wrapped(f"`kubectl get {short}` shows {shown}{f'; with `-o wide` also {wide}' if wide else ''}."),
@@ -78,6 +79,8 @@ def _facts(field: JsonObject, required: bool) -> str:
 def _type(field: JsonObject) -> str:
     if "enum" in field:
         return f"One of {_words(field['enum'])}"
+    if field.get("x-kubernetes-int-or-string"):
+        return f"`{field['pattern'].strip('^$')}`, or an integer"
     if field["type"] == "array":
         item = field["items"]
         return f"List; each entry is one of {_words(item['enum'])}" if "enum" in item else f"List of {item['type']}s"

@@ -16,7 +16,7 @@ from gpusharing.api.policy import PolicyObject
 from gpusharing.api.problems import parse
 from gpusharing.core.checks.policy import check_spec
 
-SPECS = [crd.policy_crd(), crd.gpu_node_crd()]
+SPECS = [crd.policy_crd(), crd.gpu_node_crd(), crd.placement_crd()]
 KINDS = pytest.mark.parametrize("definition", SPECS, ids=lambda definition: definition["spec"]["names"]["kind"])
 GPU = {"name": "nvidia.com/gpu", "replicas": 4}
 MIG = {"name": "nvidia.com/mig-1g.10gb", "replicas": 4}
@@ -521,7 +521,9 @@ def _fields(schema: Object, path: str = "") -> Iterator[tuple[str, Object]]:
 
 
 def _is_limited(path: str, node: Object) -> bool:
-    match node["type"]:
+    match node.get("type", "int-or-string"):
+        case "int-or-string":
+            return node["x-kubernetes-int-or-string"] and "pattern" in node
         case "string" if path not in {"apiVersion", "kind"}:
             return "maxLength" in node or "enum" in node or "format" in node
         case "array":

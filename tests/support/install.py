@@ -14,7 +14,7 @@ def install(cluster: Cluster, *, again: bool = False) -> None:
     """`kubectl apply -k config/default`, once per cluster; `again` after a test took part of it away."""
     if again or cluster.name not in _installed:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "config" / "default"))
-        for crd in ("gpusharingpolicies", "gpunodes"):
+        for crd in ("gpusharingpolicies", "gpunodes", "gpuplacements"):
             cluster.kubectl("wait", "--for=condition=Established", f"crd/{crd}.gpusharing.io", "--timeout=30s")
         with Api(cluster.kubeconfig) as api:
             eventually(lambda: _in_force(api, True), what="the policies' rules are in force")

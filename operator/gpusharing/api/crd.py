@@ -3,13 +3,15 @@
 No generator fits: kubecrds pins an old client, kubecrd is of 2022, cloudcoil goes the other way.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from gpusharing.api import names
 from gpusharing.api.node import READY_CONDITION, GpuNodeObject
+from gpusharing.api.placementobject import PlacementObject
 from gpusharing.api.policy import PolicyObject
 
 JsonObject = dict[str, Any]
@@ -59,10 +61,22 @@ def _inlined(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> JsonObj
         merged = {**_inlined(merged.pop("allOf")[0], definitions), **merged}
     if "anyOf" in merged:
         options = [option for option in merged.pop("anyOf") if option.get("type") != "null"]
-        if len(options) != 1:
-            raise UnsupportedSchema(f"a union of {len(options)} types has no structural form: {options!r}")
-        merged = {**_inlined(options[0], definitions), **merged}
+        merged = {**(_inlined(options[0], definitions) if len(options) == 1 else _int_or_string(options)), **merged}
     return merged
+
+
+def _int_or_string(options: Sequence[Mapping[str, Any]]) -> JsonObject:
+    """Return the one union that a structural schema knows; an integer's limits hold beside the only text there is."""
+    match options:
+        case [{"type": "integer"} as number, {"type": "string", "const": str(word)}]:
+            limits = {key: value for key, value in number.items() if key != "type"}
+            return {
+                "anyOf": [{"type": "integer"}, {"type": "string"}],
+                "x-kubernetes-int-or-string": True,
+                **limits,
+                "pattern": f"^{re.escape(word)}$",
+            }
+    raise UnsupportedSchema(f"a union of {len(options)} types has no structural form: {options!r}")
 
 
 def _object_schema(model: type[BaseModel]) -> JsonObject:
@@ -100,7 +114,13 @@ def _column(name: str, path: str, kind: str = "string", priority: int = 0, descr
 
 
 def _definition(
-    model: type[BaseModel], *, plural: str, singular: str, short: str, columns: list[JsonObject]
+    model: type[BaseModel],
+    *,
+    plural: str,
+    singular: str,
+    short: str,
+    columns: list[JsonObject],
+    scope: Literal["Cluster", "Namespaced"] = "Cluster",
 ) -> JsonObject:
     kind = model.model_fields["kind"].annotation.__args__[0]  # type: ignore[union-attr]
     return {
@@ -109,7 +129,7 @@ def _definition(
         "metadata": {"name": f"{plural}.{names.GROUP}"},
         "spec": {
             "group": names.GROUP,
-            "scope": "Cluster",
+            "scope": scope,
             "names": {
                 "kind": kind,
                 "listKind": f"{kind}List",
@@ -172,6 +192,28 @@ def gpu_node_crd() -> JsonObject:
             _column("Served", ".status.config.served"),
             _column("InUse", ".status.inUse", "integer"),
             _column("Ready", _condition(READY_CONDITION, "status")),
+            _column("Age", ".metadata.creationTimestamp", "date"),
+        ],
+    )
+
+
+def placement_crd() -> JsonObject:
+    """Return the CRD of `GpuPlacement`."""
+    return _definition(
+        PlacementObject,
+        plural=names.PLACEMENTS,
+        singular="gpuplacement",
+        short="gplace",
+        scope="Namespaced",
+        columns=[
+            _column("Services", ".status.summary.services", "integer", description="Services that are deployed"),
+            _column("GPUs", ".status.summary.gpusNeeded", "integer", description="GPUs that they need"),
+            _column("Nodes", ".status.summary.nodes", "integer", description="Nodes that the plan uses"),
+            _column("Ready", _condition("Ready", "status")),
+            _column("Status", _condition("Ready", "reason")),
+            _column("Lead", ".status.leadNode", priority=1),
+            _column("Enforcement", ".spec.enforcement", priority=1),
+            _column("Plan", ".status.planHash", priority=1),
             _column("Age", ".metadata.creationTimestamp", "date"),
         ],
     )

@@ -26,6 +26,7 @@ FractionPolicy = Literal["packed", "distributed"]
 
 _DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _PINS = r"^([0-9]{1,3}(,[0-9]{1,3})*|GPU-[0-9A-Za-z-]+(,GPU-[0-9A-Za-z-]+)*)$"
+_BY_NAME: dict[str, Any] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 
 
 def _expected(what: str) -> WrapValidator:
@@ -91,16 +92,19 @@ class Pool(Model):
     gpus_by_node: (
         Annotated[
             list[Annotated[int, Field(ge=1, le=MAX_GPUS_PER_NODE), _expected(f"an integer 1-{MAX_GPUS_PER_NODE}")]],
-            Field(min_length=1, max_length=MAX_NODES),
+            Field(min_length=1, max_length=MAX_NODES, json_schema_extra={"x-kubernetes-list-type": "atomic"}),
         ]
         | None
     ) = Field(default=None, description="GPUs of each node where they differ, one entry per node.")
     node_selector: LabelSelector | None = Field(
         default=None,
         description="Which nodes of the inventory; absent = all. Products match with and without GFD's suffixes.",
+        json_schema_extra={"x-kubernetes-map-type": "atomic"},
     )
     reserved: Annotated[list[Index], Field(max_length=MAX_GPUS_PER_NODE)] = Field(
-        default=[], description="Indexes of GPUs that are never used, on any node of the pool."
+        default=[],
+        description="Indexes of GPUs that are never used, on any node of the pool.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     sharing: PoolSharing = Field(default=PoolSharing(), description="Only for services with fraction.")
 
@@ -160,7 +164,8 @@ class Service(Model):
         default=None, description="Owns no GPU and sees exactly those of this service."
     )
     fraction: Annotated[
-        Annotated[str, Field(pattern=r"^([1-9][0-9]?|100)%$")] | None, _expected('a percentage "1%"-"100%"')
+        Annotated[str, Field(max_length=4, pattern=r"^([1-9][0-9]?|100)%$")] | None,
+        _expected('a percentage "1%"-"100%"'),
     ] = Field(default=None, description="The part that it takes of each of its GPUs.")
     exclusive_nodes: Flag = Field(default=False, description="true: owns whole nodes.")
     distribute: Annotated[Literal["evenly"] | None, _expected("evenly")] = Field(
@@ -188,7 +193,9 @@ class Service(Model):
 class PlacementSpec(Model):
     """What the owner of an application wants."""
 
-    pools: Annotated[list[Pool], Field(min_length=1, max_length=MAX_POOLS)] = Field(description="The nodes there are.")
+    pools: Annotated[list[Pool], Field(min_length=1, max_length=MAX_POOLS)] = Field(
+        description="The nodes there are.", json_schema_extra=_BY_NAME
+    )
     lead: Annotated[Name | None, _expected("the name of a service")] = Field(
         default=None, description="The service beside the driver: it sits on slot 0 of its pool."
     )
@@ -204,7 +211,7 @@ class PlacementSpec(Model):
         description="reserve: a resource name per service. env: environment variables, advisory.",
     )
     services: Annotated[list[Service], Field(min_length=1, max_length=MAX_SERVICES)] = Field(
-        description="What runs, in declaration order."
+        description="What runs, in declaration order.", json_schema_extra=_BY_NAME
     )
 
 

@@ -119,7 +119,7 @@ class PlacementStatus(Report):
 
 
 class PlacementObject(Report):
-    """Several services on shared GPU nodes, each with its own GPUs."""
+    """Several services on shared GPU nodes, each with its own GPUs, and what became of it; edit it with kubectl."""
 
     api_version: Literal["gpusharing.io/v1alpha1"] = Field(description="The API group and version.")
     kind: Literal["GpuPlacement"] = Field(description="The kind.")

@@ -80,6 +80,18 @@ def test_a_union_has_no_structural_form(annotation: Any) -> None:
         field(annotation, default=None)
 
 
+def test_a_number_or_one_word_is_int_or_string_with_the_number_s_limits() -> None:
+    got = field(Annotated[int, Field(ge=1, le=9)] | Literal["a.b"], default=1)
+    assert got == {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "x-kubernetes-int-or-string": True,
+        "minimum": 1,
+        "maximum": 9,
+        "pattern": r"^a\.b$",
+        "default": 1,
+    }
+
+
 def test_a_tuple_has_no_structural_form() -> None:
     with pytest.raises(UnsupportedSchema, match="tuples"):
         field(tuple[int, str])
