@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class ConditionType(StrEnum):
-    """Condition types of a policy; how they are read: kstatus, and decision 17 of the design."""
+    """Condition types of a policy or a placement; how they are read: kstatus, and decision 17 of the design."""
 
     READY = "Ready"
     RECONCILING = "Reconciling"
@@ -15,6 +15,10 @@ class ConditionType(StrEnum):
     APPLIED = "Applied"
     CONFLICTED = "Conflicted"
     DEGRADED = "Degraded"
+    # of a placement
+    VALID = "Valid"
+    PLACED = "Placed"
+    RESERVED = "Reserved"
 
 
 class Reason(StrEnum):
@@ -70,6 +74,18 @@ class Reason(StrEnum):
     # --- Events of the in-node plugin
     GPU_RECOVERED = "GpuRecovered", "A GPU or MIG device that was broken is given to pods again."
     PREFERENCE_IGNORED = "PreferenceIgnored", "The kubelet gave a container other devices than the plugin preferred."
+    # --- conditions of a placement; GpuUnhealthy and WriteFailed are among them too
+    PLANNING = "Planning", "The placement waits for the first report of a node that it may be planned on."
+    VALID = "Valid", "Nothing is wrong with the placement by itself."
+    PLACED = "Placed", "The plan has GPUs for every service of the placement."
+    ACTIVE = "Active", "Every service has its GPUs, and pods can have them."
+    RESERVING = "Reserving", "GPUs of the placement leave the shared resource, which takes 10 to 25 seconds by design."
+    INVALID = "Invalid", "The placement contradicts itself; nothing new is reserved until its spec is corrected."
+    UNPLACEABLE = "Unplaceable", "The nodes have too few free GPUs, or not in one piece, for the placement."
+    TOO_MANY_NAMES = "TooManyNames", "A node would have more resource names of placements than it takes."
+    QUOTA_EXCEEDED = "QuotaExceeded", "The placement needs more GPUs than the quota of its namespace leaves."
+    RESERVATION_CONFLICT = "ReservationConflict", "A pod took a GPU before the placement could have it."
+    NODE_LOST = "NodeLost", "A node of the placement is gone or not ready."
     # --- command line
     INVALID_INPUT = "InvalidInput", "A file or an argument cannot be read as what it should be."
     API_UNREACHABLE = "ApiUnreachable", "The API server cannot be reached, or refused the request."

@@ -56,6 +56,11 @@ class Code(StrEnum):
     NOTHING_LEFT = "NothingLeft", "error", 3
     UNPLACEABLE = "Unplaceable", "error", 3, True
     TOO_MANY_NAMES = "TooManyNames", "error", 3, True
+    # --- in a cluster only
+    QUOTA_EXCEEDED = "QuotaExceeded", "error", 3, True
+    RESERVATION_CONFLICT = "ReservationConflict", "warning", 0, True
+    NODE_LOST = "NodeLost", "warning", 0, True
+    GPU_UNHEALTHY = "GpuUnhealthy", "warning", 0, True
     # --- worth knowing
     PIN_TOO_LARGE = "PinTooLarge", "warning", 0
     IDLE_GPUS = "IdleGpus", "warning", 0

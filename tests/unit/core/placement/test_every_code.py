@@ -382,6 +382,8 @@ def test_what_is_worth_knowing_is_said_and_there_is_a_plan(case: Case) -> None:
 
 def test_every_code_has_a_case() -> None:
     elsewhere = {Code.INVALID_FIELDS, Code.GROUP_STRADDLES}  # test_fields.py, test_layout.py
+    # test_incidents.py
+    elsewhere |= {Code.QUOTA_EXCEEDED, Code.RESERVATION_CONFLICT, Code.NODE_LOST, Code.GPU_UNHEALTHY}
     here = {line.split(":")[0] for case in (*REFUSED, *PLANNED) for line in case.says}
     assert {*here, *elsewhere} == set(Code)
 
