@@ -9,6 +9,7 @@ import yaml
 
 from gpusharing.api import crd, names
 from gpusharing.api.reasons import Reason
+from gpusharing.core.placement.problems import Code
 
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = "# Generated from operator/gpusharing/api by `make generate`. Do not edit.\n"
@@ -38,8 +39,24 @@ def _reasons() -> str:
             "|---|---|",
             *rows,
             "",
+            "## Codes of placements",
+            "",
+            "What `kubectl gpusharing place` says about a placement, and `status.problems` of one in a cluster.",
+            "",
+            "| code | | meaning |",
+            "|---|---|---|",
+            *(
+                f"| [`{code}`](../troubleshooting/{code}.md) | {code.severity} | {_meaning(code)} |"
+                for code in sorted(Code)
+            ),
+            "",
         ]
     )
+
+
+def _meaning(code: Code) -> str:
+    """Return the sentence that the code's page opens with."""
+    return (ROOT / "docs" / "troubleshooting" / f"{code}.md").read_text().splitlines()[2]
 
 
 def generated() -> Iterator[tuple[Path, str]]:

@@ -19,6 +19,7 @@ from gpusharing.cli.app import command_line
 from gpusharing.controller.settings import Settings
 from gpusharing.core.checks.policy import check_spec
 from gpusharing.core.options import NVIDIA
+from gpusharing.core.placement.problems import Code
 from gpusharing.deviceplugin.settings import OURS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,16 +42,27 @@ def prose(text: str) -> str:
 # --- troubleshooting
 
 
-def test_every_reason_has_a_page_and_every_page_a_reason() -> None:
-    assert {path.stem for path in TROUBLESHOOTING.iterdir()} == set(map(str, Reason))
+def test_every_reason_and_every_code_has_a_page_and_every_page_one_of_them() -> None:
+    assert {path.stem for path in TROUBLESHOOTING.iterdir()} == {*map(str, Reason), *map(str, Code)}
 
 
 @pytest.mark.parametrize("reason", list(Reason), ids=str)
-def test_a_reasons_page_opens_with_its_sentence_and_ends_with_a_command(reason: Reason) -> None:
-    text = (TROUBLESHOOTING / f"{reason}.md").read_text()
-    assert text.startswith(f"# {reason}\n\n{reason.sentence}\n")
+def test_a_reasons_page_opens_with_its_sentence(reason: Reason) -> None:
+    assert (TROUBLESHOOTING / f"{reason}.md").read_text().startswith(f"# {reason}\n\n{reason.sentence}\n")
+
+
+@pytest.mark.parametrize("word", sorted({*map(str, Reason), *map(str, Code)}))
+def test_a_page_says_what_is_seen_and_why_and_ends_with_a_command(word: str) -> None:
+    text = (TROUBLESHOOTING / f"{word}.md").read_text()
+    assert re.match(rf"# {word}\n\n[A-Z].*\.\n\n## ", text)
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Symptom", "Cause", "Fix"]
     assert blocks(text.partition("## Fix")[2], "sh")
+
+
+@pytest.mark.parametrize("code", sorted({*map(str, Code)} - {*map(str, Reason)}))
+def test_a_codes_page_shows_it_as_it_is_printed(code: str) -> None:
+    [shown] = blocks((TROUBLESHOOTING / f"{code}.md").read_text(), "text")
+    assert shown.startswith(f"{code}: ")
 
 
 # --- links
