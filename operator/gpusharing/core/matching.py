@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from gpusharing.api import names
@@ -21,8 +22,18 @@ class Node:
     label_managers: tuple[str, ...] = ()
     # None where nodes are watched metadata-only.
     allocatable: Mapping[str, int] | None = None
+    # Whether its kubelet is ready, and whether it is not cordoned; None where nodes are watched metadata-only.
+    ready: bool | None = None
+    schedulable: bool | None = None
+    # Since when its kubelet is not ready; None = it is, or nobody says.
+    unready_since: datetime | None = None
     # False for a node that the controller's node selector leaves out: no policy may own it.
     in_scope: bool = True
+
+    @property
+    def metadata_only(self) -> bool:
+        """Whether only the metadata was seen."""
+        return self.schedulable is None
 
     @property
     def config_label(self) -> str:
@@ -45,18 +56,32 @@ class Node:
         return model_of(self.labels.get(names.PRODUCT_LABEL, ""))
 
 
-def read_node(obj: Mapping[str, Any], *, in_scope: bool = True) -> Node:
-    """Read a Node as the API server shows it, metadata-only or in full."""
+def read_node(obj: Mapping[str, Any], *, in_scope: bool = True, devices: bool = True) -> Node:
+    """Read a Node as the API server shows it, metadata-only or in full; `devices`: with what is allocatable."""
     metadata = obj["metadata"]
     status = obj.get("status") or {}
+    full = "spec" in obj or "status" in obj
+    ready, since = _readiness(status)
     return Node(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         labels=metadata.get("labels") or {},
         label_managers=_managers_of_config_label(metadata),
-        allocatable=_devices(status["allocatable"]) if "allocatable" in status else None,
+        allocatable=_devices(status["allocatable"]) if devices and "allocatable" in status else None,
+        ready=ready if full else None,
+        schedulable=not (obj.get("spec") or {}).get("unschedulable", False) if full else None,
+        unready_since=None if ready else since,
         in_scope=in_scope,
     )
+
+
+def _readiness(status: Mapping[str, Any]) -> tuple[bool, datetime | None]:
+    """Return whether the kubelet is ready, and since when that is so; a Node without the condition is not."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "Ready":
+            since = condition.get("lastTransitionTime")
+            return condition.get("status") == "True", datetime.fromisoformat(since) if since else None
+    return False, None
 
 
 def _managers_of_config_label(metadata: Mapping[str, Any]) -> tuple[str, ...]:
@@ -79,10 +104,16 @@ def _devices(allocatable: Mapping[str, str]) -> dict[str, int]:
     """Return the NVIDIA resources; a count is a quantity, so 60,000 reads `60k`."""
     counts = {}
     for name, text in allocatable.items():
-        match = _QUANTITY.fullmatch(str(text)) if name.startswith(names.RESOURCE_DOMAIN) else None
-        if match:
-            counts[name] = int(match[1]) * _SUFFIXES[match[2]]
+        count = count_of(text) if name.startswith(names.RESOURCE_DOMAIN) else None
+        if count is not None:
+            counts[name] = count
     return counts
+
+
+def count_of(quantity: object) -> int | None:
+    """Return a whole quantity of the API as a number; None = it is none."""
+    match = _QUANTITY.fullmatch(str(quantity))
+    return int(match[1]) * _SUFFIXES[match[2]] if match else None
 
 
 def excluded_by(node: Node) -> str:

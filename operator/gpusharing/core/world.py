@@ -150,9 +150,8 @@ def _is_record(configmap: Object) -> bool:
 
 
 def _node(obj: Object, layout: Layout, record: Record | None, shared: SharedConfig) -> Node:
-    node = read_node(obj)
-    if layout == "per-node":
-        node = replace(node, allocatable=None)  # the controller does not see it either: reports say more
+    # the controller does not see in layout per-node what is allocatable either: reports say more
+    node = read_node(obj, devices=layout == "shared")
     if "managedFields" in obj["metadata"] or record is None or not record.ours:
         return node
     # kubectl leaves out who owns which field; a value that we recorded as ours is taken for ours.

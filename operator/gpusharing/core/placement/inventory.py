@@ -1,6 +1,15 @@
 """The nodes that a placement in a cluster may be planned on, from what the controller knows of them (guide, 5.5)."""
 
+from collections.abc import Collection, Iterator, Mapping
+
+from gpusharing.api.placement import Enforcement, Inventory, InventoryGpu, InventoryNode
 from gpusharing.core.desired_state import Assignment, Outcome
+from gpusharing.core.placement.cluster import Cluster
+from gpusharing.core.placement.holders import Holders
+from gpusharing.core.placement.observed import SeenGpu, SeenNode
+from gpusharing.core.placement.stored import Placement
+
+_NO_GPUS: Mapping[str, int] = {}
 
 
 def reservable(assignment: Assignment) -> bool:
@@ -12,3 +21,81 @@ def reservable(assignment: Assignment) -> bool:
         return False
     spec = assignment.policy.spec
     return spec.allow_placements and (spec.sharing is None or spec.sharing.strategy != "mps")
+
+
+def inventory(
+    cluster: Cluster, placement: Placement, enforcement: Enforcement, held: Holders, bound: Collection[str]
+) -> Inventory:
+    """Return the nodes; `bound` are those on which something of the placement stays.
+
+    Of a node that may not take anything new now (its kubelet or plugin is not ready, it is cordoned, or its policy no
+    longer allows it), what is bound there stays: it is there, and not ready.
+    """
+    stored = _stored_gpus(placement)
+    nodes = [
+        _node(name, seen, enforcement, held, stored.get(name, _NO_GPUS), cluster.taken)
+        for name, seen in sorted(cluster.nodes.items())
+        if name in bound or (seen.gpu_node is not None and may_take(seen, enforcement))
+    ]
+    return Inventory.model_construct(nodes=nodes)
+
+
+def may_take(seen: SeenNode, enforcement: Enforcement) -> bool:
+    """Whether the node's policy lets placements of this enforcement have GPUs there."""
+    return seen.reservable or enforcement == "env"
+
+
+def _stored_gpus(placement: Placement) -> dict[str, dict[str, int]]:
+    """Return node → GPU → index of the stored plan."""
+    stored: dict[str, dict[str, int]] = {}
+    for _, assignment in placement.assignments():
+        here = stored.setdefault(assignment.node_name, {})
+        here |= dict(zip(assignment.uuids, assignment.indexes, strict=False))
+    return stored
+
+
+def _node(
+    name: str,
+    seen: SeenNode,
+    enforcement: Enforcement,
+    held: Holders,
+    stored: Mapping[str, int],
+    taken: Collection[str],
+) -> InventoryNode:
+    gpu_node = seen.gpu_node
+    ready = gpu_node is not None and gpu_node.ready and bool(seen.node.ready) and may_take(seen, enforcement)
+    return InventoryNode.model_construct(
+        name=name,
+        labels=dict(seen.node.labels),
+        names=len(held.names.get(name, ())),
+        ready=ready,
+        schedulable=bool(seen.node.schedulable),
+        gpus=[_gpu(gpu, held, taken) for gpu in _gpus(seen, stored)],
+    )
+
+
+def _gpus(seen: SeenNode, stored: Mapping[str, int]) -> Iterator[SeenGpu]:
+    """Yield the GPUs of the report; while that does not say that all is well, also what it lacks of the stored plan."""
+    gpu_node = seen.gpu_node
+    yield from gpu_node.gpus if gpu_node is not None else ()
+    if gpu_node is None or not gpu_node.ready:
+        known = {gpu.uuid for gpu in gpu_node.gpus} if gpu_node is not None else set()
+        indexes = {gpu.index for gpu in gpu_node.gpus} if gpu_node is not None else set()
+        for uuid, index in stored.items():
+            if uuid not in known and index not in indexes:
+                yield SeenGpu(index, uuid)
+
+
+def _gpu(gpu: SeenGpu, held: Holders, taken: Collection[str]) -> InventoryGpu:
+    own = gpu.uuid in held.own  # what pods of the placement hold is no obstacle to it
+    in_use = 0 if own else gpu.in_use
+    return InventoryGpu.model_construct(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        healthy=gpu.healthy,
+        mig_mode=gpu.mig_mode,
+        link_group=gpu.link_group,
+        shares=max(gpu.shares, 1),
+        in_use=max(in_use, 1) if gpu.uuid in taken else in_use,
+        reserved_by=held.others.get(gpu.uuid),
+    )
