@@ -1,12 +1,9 @@
 """What outlives a restart of the plugin, as values: the last good config, and every listed id with its config.
 
 Both are needed before the API server or NVML answer (decision 36): ids that pods hold must stay listed, and `Allocate`
-answers a retiring one by the config that it was listed under. The form is JSON with a schema number and a checksum;
-one that is truncated, edited or of another schema is not read at all.
+answers a retiring one by the config that it was listed under.
 """
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from types import MappingProxyType
@@ -19,9 +16,10 @@ from gpusharing.core.errors import InvalidInput
 from gpusharing.core.listing import Entry, Listing
 from gpusharing.core.options import Options
 from gpusharing.core.resources import Device, Resource
+from gpusharing.core.sealed import seal, unseal
 from gpusharing.core.serving import ServedConfig
 
-SCHEMA = 1
+KIND, SCHEMA = "checkpoint", 1
 _HINT = "it is written anew with the next change; until the config can be read nothing is served"
 
 
@@ -70,32 +68,17 @@ class Checkpoint(Model):
 
 def encode(checkpoint: Checkpoint) -> str:
     """Return the checkpoint as text."""
-    body = checkpoint.model_dump(mode="json", by_alias=True)
-    return json.dumps({"schema": SCHEMA, "checksum": _checksum(body), "checkpoint": body}, separators=(",", ":"))
+    return seal(KIND, SCHEMA, checkpoint.model_dump(mode="json", by_alias=True))
 
 
 def decode(text: str) -> Checkpoint:
     """Read a checkpoint. Raises InvalidInput with what is wrong with it."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput("not JSON, or cut off", hint=_HINT) from error
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise InvalidInput(f"not a checkpoint of schema {SCHEMA}", hint=_HINT)
-    body = document.get("checkpoint")
-    if document.get("checksum") != _checksum(body):
-        raise InvalidInput("the checksum is wrong", hint=_HINT)
-    checkpoint, problems = parse(Checkpoint, body)
+    checkpoint, problems = parse(Checkpoint, unseal(text, KIND, SCHEMA, hint=_HINT))
     if checkpoint is None:
         raise InvalidInput(str(problems[0]), hint=_HINT)
     if any(not 0 <= listed.config < len(checkpoint.configs) for listed in checkpoint.lists):
         raise InvalidInput("a list names a config that is not there", hint=_HINT)
     return checkpoint
-
-
-def _checksum(body: object) -> str:
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 # --- from what is served and back

@@ -1,6 +1,6 @@
 """Whether `Allocate` may answer, and by which config. A refusal fails the pod; its sentence is what the user reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from gpusharing.api.problems import quoted
 from gpusharing.core.devices import Inventory, replica_of
@@ -8,6 +8,7 @@ from gpusharing.core.edits import Edits, edits_for
 from gpusharing.core.errors import InvalidInput
 from gpusharing.core.host import HostFacts
 from gpusharing.core.listing import Entry, Listing, standing
+from gpusharing.core.reservations import is_place
 from gpusharing.core.resources import Resource
 from gpusharing.core.serving import ServedConfig
 
@@ -22,13 +23,16 @@ def grant(
     host: HostFacts,
     *,
     free: Mapping[str, int],
+    claimed: Set[str] = frozenset(),
 ) -> Edits:
     """Return what a container with these ids gets. Raises InvalidInput, one sentence and a hint, if it gets nothing.
 
-    Retiring and withheld ids are answered, by the config under which they were listed (decision 29). `free` is GPU UUID
-    → free shares of the resource, for the sentence of `keepTogether: required`.
+    Retiring and withheld ids are answered, by the config under which they were listed (decision 29). Not so those of
+    `claimed` GPUs, which are not shared, and those of placements: there only what is Healthy is (placement guide, 8.2).
+    `free` is GPU UUID → free shares of the resource, for the sentence of `keepTogether: required`.
     """
     entries = listed_entries(listing, resource, ids)
+    refuse_claimed(resource, entries, claimed)
     # A retiring id was chosen under its old config, and so were the ids beside it.
     chosen = next((entry for entry in entries if entry.state == "retiring"), entries[0])
     refuse_more_than_one(chosen.config, chosen.resource, ids)
@@ -53,9 +57,21 @@ def listed_entries(listing: Listing, resource: str, ids: Sequence[str]) -> tuple
     return tuple(entries)
 
 
+def refuse_claimed(resource: str, entries: Sequence[Entry], claimed: Set[str]) -> None:
+    """Raise InvalidInput for an id that is leaving this resource's list because its GPU has, or had, another owner."""
+    for entry in entries:
+        if entry.state != "served" and (is_place(resource) or entry.device.gpu in claimed):
+            raise InvalidInput(
+                f"{resource}: {entry.device.id} cannot be had any more: its GPU is being reserved, or released",
+                hint=_ANEW,
+            )
+
+
 def refuse_more_than_one(config: ServedConfig, resource: Resource, ids: Sequence[str]) -> None:
     """Raise InvalidInput for several shares under `failRequestsGreaterThanOne`; unset it is true for MPS only."""
     if config.shared is None or len(ids) < 2 or all(replica_of(device_id) is None for device_id in ids):
+        return
+    if is_place(resource.name):  # one id for each GPU, whatever follows its UUID
         return
     fails = config.shared.fail_requests_greater_than_one
     if config.mps is not None if fails is None else fails:

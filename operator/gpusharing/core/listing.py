@@ -14,13 +14,15 @@ withheld    the config has it, but a retiring id of its GPU may be held: Unhealt
 kubelet may have chosen the id just before; with no call of the resource open. Times are seconds of a monotonic clock.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
+from gpusharing.api import names
 from gpusharing.core.devices import Inventory, base_of, replica_of
 from gpusharing.core.listsize import check_size
+from gpusharing.core.reservations import is_place
 from gpusharing.core.resources import Device, Resource
 from gpusharing.core.serving import ServedConfig
 
@@ -173,6 +175,17 @@ def lost(listing: Listing, inventory: Inventory) -> dict[str, str]:
     return {gpu: f"{gpu} is no longer there" for gpu in gpus if gpu not in present}
 
 
+def linger_anew(listing: Listing, now: float, resources: Collection[str]) -> Listing:
+    """Return the listing with every wait of these resources begun anew, for a kubelet that was restarted.
+
+    Ids that retire stay Unhealthy for another `linger`, and another look has to show that nobody holds them.
+    """
+    lists = {
+        name: _waiting_anew(entries, now) if name in resources else entries for name, entries in listing.lists.items()
+    }
+    return Listing(MappingProxyType(lists))
+
+
 def listed_resources(listing: Listing) -> tuple[Resource, ...]:
     """Return the resources whose ids are listed and not retiring."""
     found = []
@@ -233,6 +246,14 @@ def _moved(
     return lists
 
 
+def _waiting_anew(entries: Mapping[str, Entry], now: float) -> Mapping[str, Entry]:
+    if not any(entry.state == "retiring" for entry in entries.values()):
+        return entries
+    return MappingProxyType(
+        {id_: replace(entry, since=now) if entry.state == "retiring" else entry for id_, entry in entries.items()}
+    )
+
+
 def _current(entries: Mapping[str, Entry]) -> Iterator[Entry]:
     return (entry for entry in entries.values() if entry.state != "retiring")
 
@@ -276,8 +297,13 @@ def _unlisted(
 
 
 def _space(name: str, device_id: str) -> str:
-    """Return what ids must share so that old and new ones may be out at once: both are `::n` of one resource."""
-    return "" if replica_of(device_id) is None else name
+    """Return what ids must share so that old and new ones may be out at once: both are `::n` of one resource.
+
+    Names of one placement may be over one GPU, and the ledger sees to it that names of two never are.
+    """
+    if replica_of(device_id) is None:
+        return ""
+    return names.PLACE_DOMAIN if is_place(name) else name
 
 
 def _serving(
