@@ -46,12 +46,11 @@ def kind_page(crd: JsonObject) -> str:
             f"`kubectl explain {names['singular']} --recursive` prints these fields in a terminal. A field that is not "
             "listed here does not exist: kubectl refuses it."
         ),
+        *_refusals(schema),
     ]
     for path, field, required in _fields(schema, ""):
         lines += ["", f"## `{path}`", "", *_wrapped(_facts(field, required)), "", *_wrapped(field["description"])]
-        if rules := list(_rules(field)):
-            lines += ["", "The API server refuses it with a sentence:", ""]
-            lines += [line for rule in rules for line in _wrapped(rule, "- ")]
+        lines += _refusals(field)
     return "\n".join([*lines, ""])
 
 
@@ -111,6 +110,13 @@ def _limits(field: JsonObject) -> Iterator[str]:
             yield "each once"
 
 
+def _refusals(field: JsonObject) -> list[str]:
+    """Return the sentences with which the API server refuses a value of this field, as a list."""
+    rules = [*_rules(field), *_rules(field.get("items", {}))]
+    lines = [line for rule in rules for line in _wrapped(rule, "- ")]
+    return ["", "The API server refuses it with a sentence:", "", *lines] if lines else []
+
+
 def _rules(field: JsonObject) -> Iterator[str]:
     """Yield the sentences of the rules at this field."""
     for rule in field.get("x-kubernetes-validations", ()):
@@ -124,7 +130,7 @@ def _plain(value: object) -> str:
 
 def _wrapped(text: str, bullet: str = "") -> list[str]:
     """Return the text in lines; `<words>` that Markdown would take for HTML become code."""
-    text = re.sub(r"[\w./-]*<\w+>(\.\w+)*", r"`\g<0>`", text)
+    text = re.sub(r"'<\w+>'|[\w./-]*<\w+>(\.\w+)*", r"`\g<0>`", text)
     indent = " " * len(bullet)
     return textwrap.wrap(
         text, WIDTH, initial_indent=bullet, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False

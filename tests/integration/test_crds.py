@@ -96,7 +96,7 @@ RULES = {
             "capable": {"nodeSelector": terms({"key": "nvidia.com/mig.capable", "operator": "Exists"})},
         },
     ),
-    policy.VALUES_MESSAGE: Rule(
+    meta.VALUES_MESSAGE: Rule(
         at="spec.nodeSelector.matchExpressions",
         refused={
             "in-absent": {"nodeSelector": terms({"key": "team", "operator": "In"})},

@@ -12,6 +12,7 @@ LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9
 LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 LABEL_KEY_MESSAGE = "not a label key"
 LABEL_KEY_HINT = "a key is a name of letters, digits, -, _ and ., with an optional DNS prefix and a slash before it"
+VALUES_MESSAGE = "values must be set for the operators In and NotIn, and only for them"
 
 _A_LABEL_KEY = f"size(k) <= {LABEL_KEY_MAX} && k.matches('{LABEL_KEY_PATTERN}')"
 # A structural schema has no pattern for the keys of a map (`propertyNames`), so CEL says it.
@@ -80,6 +81,19 @@ class LabelSelectorRequirement(Model):
         description="The values for In and NotIn; absent for Exists and DoesNotExist.",
         max_length=64,
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+
+    @property
+    def values_fit(self) -> bool:
+        """Whether there are values exactly where the operator needs some."""
+        return (self.operator in {"In", "NotIn"}) == bool(self.values)
+
+
+def values_fit(selector: str) -> str:
+    """Return the CEL test whether the terms of a selector have values exactly where their operator needs some."""
+    return (
+        f"!has({selector}.matchExpressions) || {selector}.matchExpressions.all(e, "
+        "(e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))"
     )
 
 

@@ -5,9 +5,10 @@ Types, limits, enums and unknown fields are checked here; whatever needs two fie
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError
 
+from gpusharing.api import placementrules as rules
 from gpusharing.api.meta import LabelSelector, Model
 
 MAX_POOLS, MAX_SERVICES = 8, 64
@@ -49,7 +50,7 @@ def _word(of: Any) -> WrapValidator:
 Name = Annotated[
     str,
     Field(min_length=1, max_length=63, pattern=_DNS_LABEL),
-    _expected("a name of at most 63 lower-case letters, digits and -"),
+    _expected(rules.NAME),
 ]
 Index = Annotated[int, Field(ge=0, le=255), _expected("an integer 0-255")]
 Count = Annotated[int, Field(ge=0), _expected("an integer of at least 0")]
@@ -77,6 +78,8 @@ class PoolSharing(Model):
 
 class Pool(Model):
     """Nodes as the user has them; never rewritten."""
+
+    model_config = ConfigDict(json_schema_extra=rules.POOL_RULES)
 
     name: Name = Field(description="The pool's name; its nodes are the slots <name>/0, <name>/1, ...")
     nodes: Annotated[
@@ -139,6 +142,8 @@ class Leftover(Model):
 class Service(Model):
     """One thing that runs and may need GPUs; its place in the list is its declaration order."""
 
+    model_config = ConfigDict(json_schema_extra=rules.SERVICE_RULES)
+
     name: Name = Field(description="The service's name.")
     kind: Annotated[Kind, _word(Kind)] = Field(
         default="generic", description="What it is: its default port, and how it is rendered. The planner ignores it."
@@ -192,6 +197,8 @@ class Service(Model):
 
 class PlacementSpec(Model):
     """What the owner of an application wants."""
+
+    model_config = ConfigDict(json_schema_extra=rules.SPEC_RULES)
 
     pools: Annotated[list[Pool], Field(min_length=1, max_length=MAX_POOLS)] = Field(
         description="The nodes there are.", json_schema_extra=_BY_NAME

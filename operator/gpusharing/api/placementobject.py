@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from gpusharing.api.meta import Condition, Report, Timestamp
 from gpusharing.api.node import GpuUuid, ResourceName
 from gpusharing.api.placement import MAX_NODES, MAX_POOLS, MAX_SERVICES, PlacementSpec
+from gpusharing.api.placementrules import OBJECT_RULES
 
 MAX_PROBLEMS = 20
 
@@ -70,6 +71,9 @@ class StoredAssignment(Report):
     resource: ResourceName = Field(
         default="", description="What pods ask for; empty with enforcement: env, or where nothing is reserved."
     )
+    exclusive: bool = Field(
+        default=True, description="false: other services may have names over the same GPUs (fraction, shareWith)."
+    )
     count: Count = Field(default=0, description="How many of it a pod asks for.")
     in_use: Count = Field(default=0, description="How many of them pods hold.")
     idle_since: Timestamp | None = Field(default=None, description="Since when no pod holds any; absent = one does.")
@@ -120,6 +124,8 @@ class PlacementStatus(Report):
 
 class PlacementObject(Report):
     """Several services on shared GPU nodes, each with its own GPUs, and what became of it; edit it with kubectl."""
+
+    model_config = ConfigDict(json_schema_extra=OBJECT_RULES)
 
     api_version: Literal["gpusharing.io/v1alpha1"] = Field(description="The API group and version.")
     kind: Literal["GpuPlacement"] = Field(description="The kind.")

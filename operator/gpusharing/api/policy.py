@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from gpusharing.api.meta import Condition, LabelSelector, Model, Report
+from gpusharing.api.meta import VALUES_MESSAGE, Condition, LabelSelector, Model, Report, values_fit
 from gpusharing.api.sharing import (
     MAX_MPS_REPLICAS,
     MPS_REPLICAS_MESSAGE,
@@ -39,7 +39,6 @@ SINGLE_CHANGED_MESSAGE = (
     "migStrategy: single changes nvidia.com/gpu.count, gpu.memory, gpu.multiprocessors, gpu.slices.* and "
     "gpu.engines.*: select by nvidia.com/gpu.product or a label of your own"
 )
-VALUES_MESSAGE = "values must be set for the operators In and NotIn, and only for them"
 MPS_WITH_MIG_MESSAGE = "MPS cannot be combined with MIG: set migStrategy to none, or sharing.strategy to time-slicing"
 SPREAD_MESSAGE = "keepTogether contradicts policy: spread: set it to none, or choose packed or distributed"
 TOPOLOGY_MESSAGE = "topology: preferred needs keepTogether: preferred or required, or policy: spread"
@@ -70,10 +69,7 @@ NODE_SELECTOR_RULES = _rules(
         "message": SELF_CHANGED_MESSAGE,
     },
     {
-        "rule": (
-            "!has(self.matchExpressions) || self.matchExpressions.all(e, "
-            "(e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))"
-        ),
+        "rule": values_fit("self"),
         "message": VALUES_MESSAGE,
         "fieldPath": ".matchExpressions",
     },

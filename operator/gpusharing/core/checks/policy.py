@@ -7,7 +7,7 @@ what the API server takes but an admin should know.
 import re
 from collections.abc import Iterable, Iterator
 
-from gpusharing.api.meta import LABEL_KEY_PATTERN, LabelSelector
+from gpusharing.api.meta import LABEL_KEY_PATTERN, VALUES_MESSAGE, LabelSelector
 from gpusharing.api.policy import (
     MIG_RESOURCE_MESSAGE,
     MPS_WITH_MIG_MESSAGE,
@@ -19,7 +19,6 @@ from gpusharing.api.policy import (
     SINGLE_CHANGED_PREFIXES,
     SPREAD_MESSAGE,
     TOPOLOGY_MESSAGE,
-    VALUES_MESSAGE,
     PolicySpec,
 )
 from gpusharing.api.problems import Problem, quoted
@@ -56,7 +55,7 @@ def _selector(spec: PolicySpec) -> Iterator[Problem]:
     ):
         yield Problem(path, SINGLE_CHANGED_MESSAGE)
     for index, term in enumerate(selector.match_expressions or ()):
-        if (term.operator in {"In", "NotIn"}) != bool(term.values):
+        if not term.values_fit:
             yield Problem(f"{path}.matchExpressions[{index}]", VALUES_MESSAGE)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from gpusharing.api import placementrules as rules
 from gpusharing.api.placement import Pool, Service
 from gpusharing.core.placement.problems import Code, Problem
 
@@ -9,20 +10,21 @@ from gpusharing.core.placement.problems import Code, Problem
 def service_problems(service: Service, pool: Pool | None) -> Iterator[Problem]:
     """Yield what is wrong with the fields of the service; `pool` is the one that it is in, if there is one."""
     for sentence in (*_exclusions(service), *_requirements(service, pool)):
-        yield Problem(
-            Code.INVALID_FIELDS, f"service '{service.name}': {sentence}", services=(service.name,), pool=_name(pool)
-        )
+        message = rules.OF_SERVICE.format(service=service.name, sentence=sentence)
+        yield Problem(Code.INVALID_FIELDS, message, services=(service.name,), pool=_name(pool))
     if service.share and service.visible_devices:
-        message = f"service '{service.name}' sets both share and visibleDevices; remove one"
+        message = rules.SHARE_WITH_PIN.format(service=service.name)
         yield Problem(Code.SHARE_WITH_PIN, message, services=(service.name,), pool=_name(pool))
 
 
 def pool_problems(pool: Pool) -> Iterator[Problem]:
     """Yield what is wrong with the fields of the pool."""
     if pool.max_nodes is not None and pool.nodes != "auto":
-        yield _of_pool(pool, "maxNodes needs nodes: auto")
+        yield _of_pool(pool, rules.MAX_NODES_NEEDS_AUTO)
     if pool.gpus_per_node is not None and pool.gpus_by_node is not None:
-        yield _of_pool(pool, "gpusPerNode and gpusByNode exclude each other")
+        yield _of_pool(pool, rules.ONE_SIZE)
+    if pool.node_selector and not all(term.values_fit for term in pool.node_selector.match_expressions or ()):
+        yield _of_pool(pool, rules.SELECTOR_VALUES)
 
 
 def _name(pool: Pool | None) -> str:
@@ -30,7 +32,8 @@ def _name(pool: Pool | None) -> str:
 
 
 def _of_pool(pool: Pool, sentence: str) -> Problem:
-    return Problem(Code.INVALID_FIELDS, f"pool '{pool.name}': {sentence}", pool=pool.name)
+    message = rules.OF_POOL.format(pool=pool.name, sentence=sentence)
+    return Problem(Code.INVALID_FIELDS, message, pool=pool.name)
 
 
 def _set_fields(service: Service) -> dict[str, bool]:
@@ -51,48 +54,24 @@ def _set_fields(service: Service) -> dict[str, bool]:
     }
 
 
-# A pin beside `share` has a code of its own.
-_EXCLUSIONS = (
-    ("visibleDevices", "visibleDevicesFromEnv"),
-    ("share", "shareWith"),
-    ("share", "visibleDevicesFromEnv"),
-    ("shareWith", "visibleDevices"),
-    ("shareWith", "visibleDevicesFromEnv"),
-    ("leftover", "visibleDevices"),
-    ("leftover", "visibleDevicesFromEnv"),
-    ("distribute", "split"),
-    ("distribute", "exclusiveNodes"),
-    ("distribute", "span: tail"),
-    ("split", "exclusiveNodes"),
-    ("split", "span: tail"),
-    ("split", "visibleDevices"),
-    ("split", "visibleDevicesFromEnv"),
-    ("fraction", "leftover"),
-    ("fraction", "exclusiveNodes"),
-    ("fraction", "visibleDevicesFromEnv"),
-)
-_NEEDS = ("gpus", "parallelism", "leftover")
-_SOURCES = (*_NEEDS, "visibleDevices", "visibleDevicesFromEnv", "share", "shareWith")
-
-
 def _exclusions(service: Service) -> Iterator[str]:
     said = _set_fields(service)
-    needs = [word for word in _NEEDS if said[word]]
+    needs = [word for word in rules.NEEDS if said[word]]
     if len(needs) > 1:
-        yield f"only one of {', '.join(needs)} may be set"
-    for one, other in _EXCLUSIONS:
+        yield rules.ONE_NEED.format(needs=", ".join(needs))
+    for one, other in rules.EXCLUSIONS:
         if said[one] and said[other]:
-            yield f"{one} and {other} exclude each other"
+            yield rules.EXCLUDE_EACH_OTHER.format(one=one, other=other)
 
 
 def _requirements(service: Service, pool: Pool | None) -> Iterator[str]:
     said = _set_fields(service)
-    if not any(said[word] for word in _SOURCES):
-        yield f"one of {', '.join(_SOURCES)} must be set"
-    for word in ("distribute", "split"):
+    if not any(said[word] for word in rules.SOURCES):
+        yield rules.ONE_SOURCE
+    for word in rules.NEED_PARALLELISM:
         if said[word] and not said["parallelism"]:
-            yield f"{word} needs parallelism"
+            yield rules.NEEDS_PARALLELISM.format(word=word)
     if service.distribute and service.visible_devices and not service.visible_devices[0].isdigit():
-        yield "distribute: evenly needs visibleDevices by index, which count on every node"
+        yield rules.EVENLY_BY_INDEX
     if said["fraction"] and pool is not None and pool.sharing.replicas < 2:
-        yield f"fraction needs sharing.replicas of at least 2 on its pool '{pool.name}'"
+        yield rules.FRACTION_NEEDS_SHARES.format(pool=pool.name)

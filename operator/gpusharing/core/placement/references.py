@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from gpusharing.api import placementrules as rules
 from gpusharing.api.placement import PlacementSpec
 from gpusharing.api.problems import nearest
 from gpusharing.core.placement.demand import Demand
@@ -55,18 +56,17 @@ def _pools(spec: PlacementSpec) -> Iterator[Problem]:
         if not service.deploy:
             continue
         if service.pool is None and len(names) > 1:
-            message = f"service '{service.name}' names no pool and the placement has {len(names)} ({listed})"
+            message = rules.POOL_REQUIRED.format(service=service.name, count=len(names), pools=listed)
             yield Problem(Code.POOL_REQUIRED, message, services=(service.name,))
         elif service.pool is not None and service.pool not in names:
-            message = f"service '{service.name}' names pool '{service.pool}', which is not a pool of this placement"
-            hint = _did_you_mean(service.pool, names)
-            yield Problem(Code.UNKNOWN_POOL, f"{message} ({listed})", hint, services=(service.name,))
+            message = rules.UNKNOWN_POOL.format(service=service.name, pool=service.pool, pools=listed)
+            yield Problem(Code.UNKNOWN_POOL, message, _did_you_mean(service.pool, names), services=(service.name,))
 
 
 def _lead(spec: PlacementSpec, demands: Sequence[Demand]) -> Iterator[Problem]:
     names = list(dict.fromkeys(each.name for each in demands))
     if spec.lead is not None and spec.lead not in names:
-        message = f"lead '{spec.lead}' is not a deployed service of this placement ({', '.join(names)})"
+        message = f"{rules.UNKNOWN_LEAD.format(lead=spec.lead)} ({', '.join(names)})"
         yield Problem(Code.UNKNOWN_LEAD, message, _did_you_mean(spec.lead, names))
 
 
@@ -75,17 +75,17 @@ def _share_targets(demands: Sequence[Demand]) -> Iterator[Problem]:
     for each in demands:
         if not each.share_with:
             continue
-        target, hint = targets.get(each.share_with), ""
+        target, hint, more = targets.get(each.share_with), "", ""
         if target is None:
-            wrong = "which is not a deployed service of this placement"
+            sentence = rules.UNKNOWN_TARGET
             hint = _did_you_mean(each.share_with, list(targets))
         elif not target.owner:
-            wrong = "which has no GPUs of its own"
+            sentence = rules.TARGET_WITHOUT_GPUS
         elif each.pool and target.pool and target.pool != each.pool:
-            wrong = f"which is in another pool ('{target.pool}')"
+            sentence, more = rules.TARGET_ELSEWHERE, f" ('{target.pool}')"
         else:
             continue
-        message = f"service '{each.name}' shares with '{each.share_with}', {wrong}"
+        message = sentence.format(service=each.name, target=each.share_with) + more
         yield Problem(Code.UNKNOWN_SHARE_TARGET, message, hint, services=(each.name,), pool=each.pool)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from gpusharing.api import placementrules as rules
 from gpusharing.api.placement import Pool
 from gpusharing.core.placement.demand import Demand
 from gpusharing.core.placement.pools import Space
@@ -13,10 +14,10 @@ def size_problems(pool: Pool, space: Space | None) -> Iterator[Problem]:
     """Yield what keeps the size of the pool's nodes from being known."""
     by_node = pool.gpus_by_node
     if by_node is not None and pool.nodes == "auto":
-        message = f"pool '{pool.name}' has nodes: auto, so gpusByNode cannot be used; give gpusPerNode"
+        message = rules.LENGTH_WITH_AUTO.format(pool=pool.name)
         yield Problem(Code.GPUS_PER_NODE_LENGTH, message, pool=pool.name)
     elif by_node is not None and len(by_node) != pool.nodes:
-        message = f"pool '{pool.name}' lists gpusByNode for {len(by_node)} node(s) but has nodes: {pool.nodes}"
+        message = rules.LENGTH_DIFFERS.format(pool=pool.name, count=len(by_node), nodes=pool.nodes)
         yield Problem(Code.GPUS_PER_NODE_LENGTH, message, pool=pool.name)
     elif space is None and pool.nodes == "auto":
         message = f"pool '{pool.name}' has nodes: auto, so gpusPerNode must be set or an inventory given"

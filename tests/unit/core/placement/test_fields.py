@@ -60,8 +60,12 @@ def test_a_field_that_another_needs_is_named(wanted: Wire, sentence: str) -> Non
     [
         (pool(maxNodes=3), "maxNodes needs nodes: auto"),
         (pool(gpusByNode=[4]), "gpusPerNode and gpusByNode exclude each other"),
+        (
+            pool(nodeSelector={"matchExpressions": [{"key": "team", "operator": "In"}]}),
+            "nodeSelector: values must be set for the operators In and NotIn, and only for them",
+        ),
     ],
-    ids=["maxNodes", "both sizes"],
+    ids=["maxNodes", "both sizes", "selector"],
 )
 def test_the_fields_of_a_pool_are_looked_at_too(wanted: Wire, sentence: str) -> None:
     assert messages(refused(spec(wanted, service("a", 1)))) == [f"InvalidFields: pool 'gpu': {sentence}"]

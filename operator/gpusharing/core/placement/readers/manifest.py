@@ -7,6 +7,7 @@ from typing import Any
 
 from gpusharing.api import names
 from gpusharing.api.placement import PlacementSpec
+from gpusharing.api.placementrules import NAME
 from gpusharing.api.problems import Problem as YamlProblem
 from gpusharing.api.problems import quoted
 from gpusharing.api.yamltext import read as read_yaml
@@ -83,11 +84,7 @@ def _manifest(document: Mapping[str, Any]) -> Manifest | tuple[Problem, ...]:
     for key, wanted in (("name", True), ("namespace", False)):
         value = metadata.get(key)
         if (wanted or value is not None) and not (isinstance(value, str) and is_dns_label(value)):
-            problems.append(
-                _invalid(
-                    f"metadata.{key}: {quoted(value)}, expected a name of at most 63 lower-case letters, digits and -"
-                )
-            )
+            problems.append(_invalid(f"metadata.{key}: {quoted(value)}, expected {NAME}"))
     spec = read_model(PlacementSpec, document.get("spec"), "spec")
     if not isinstance(spec, PlacementSpec):
         return (*problems, *spec)
