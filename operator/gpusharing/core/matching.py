@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -34,6 +34,16 @@ class Node:
     def metadata_only(self) -> bool:
         """Whether only the metadata was seen."""
         return self.schedulable is None
+
+    def completed_by(self, full: "Node") -> "Node":
+        """Return the node with what only a full object says, as it was last seen."""
+        return replace(
+            self,
+            allocatable=full.allocatable,
+            ready=full.ready,
+            schedulable=full.schedulable,
+            unready_since=full.unready_since,
+        )
 
     @property
     def config_label(self) -> str:

@@ -1,0 +1,348 @@
+"""Placements in a cluster with ideal plugins: what is planned, what stays, what is told to the nodes (E01 to E18)."""
+
+from datetime import timedelta
+
+import pytest
+from tests.support.planning import pool, service
+from tests.support.stage import Stage, Wire, placement_object, problems, resource, uuid
+
+from gpusharing.core.placement.quota import Quota
+
+P = "team-a/p"
+RL_EVAL: Wire = {
+    "pools": [pool("auto", None, maxNodes=4)],
+    "lead": "policy",
+    "services": [service("judge", 1), service("policy", 2)],
+}
+
+
+def edited(spec: Wire, *services: Wire, **more: object) -> Wire:
+    return placement_object("p", {**spec, **more, "services": list(services)})
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """A node of four idle GPUs with a placement of three."""
+    stage = Stage()
+    stage.node("a")
+    stage.put(placement_object("p", RL_EVAL))
+    return stage
+
+
+def test_the_plan_is_stored_before_any_node_is_told_of_it(stage: Stage) -> None:
+    stage.plan()
+    assert stage.places() == {"judge": "a 0", "policy": "a 1,2"}
+    assert stage.condition() == ("False", "Reserving")
+    assert stage.told("a") == {}
+    assert stage.tell()
+    assert stage.told("a") == {
+        "judge.p.team-a": [uuid("a", 0)],
+        "policy.p.team-a": [uuid("a", 1), uuid("a", 2)],
+    }
+    stage.plan()
+    assert stage.condition() == ("False", "Reserving")
+    stage.answer()
+    stage.plan()
+    assert stage.condition() == ("True", "Active")
+    assert [stage.condition(kind) for kind in ("Valid", "Placed", "Reserved")] == [
+        ("True", "Valid"),
+        ("True", "Placed"),
+        ("True", "Active"),
+    ]
+    status = stage.placements[P].status
+    assert (status.summary.gpus_needed, status.summary.gpus_free, status.summary.nodes) == (3, 1, 1)
+    assert status.lead_node == "a"
+
+
+def test_planned_twice_nothing_changes(stage: Stage) -> None:
+    stage.settle()
+    assert stage.settle() == 0
+
+
+def test_a_gpu_that_a_pod_took_meanwhile_is_avoided_by_the_new_plan(stage: Stage) -> None:
+    stage.plugins["a"].grabbed.add(uuid("a", 1))
+    stage.plan()
+    stage.tell()
+    stage.answer()
+    stage.plan()
+    assert stage.condition() == ("False", "ReservationConflict")
+    assert problems(stage.placements[P])[0] == (
+        f"ReservationConflict: GPU {uuid('a', 1)} on a was taken by another pod before service 'policy' could have it; "
+        "planning again"
+    )
+    stage.settle()
+    assert stage.condition() == ("True", "Active")
+    assert stage.places() == {"judge": "a 0", "policy": "a 2,3"}
+
+
+def test_a_service_that_lost_a_gpu_and_finds_no_other_has_nothing_and_the_rest_stays(stage: Stage) -> None:
+    stage.pod("a", 3)
+    stage.plugins["a"].grabbed.add(uuid("a", 1))
+    stage.settle()
+    assert stage.condition() == ("False", "Unplaceable")
+    assert stage.condition("Stalled") == ("True", "Unplaceable")
+    assert stage.places() == {"judge": "a 0"}
+    assert stage.told("a") == {"judge.p.team-a": [uuid("a", 0)]}
+    stage.plugins["a"].grabbed.clear()
+    stage.pod_ends("a", 1)
+    stage.taken.clear()
+    stage.settle()
+    assert stage.condition() == ("True", "Active")
+    assert stage.places() == {"judge": "a 0", "policy": "a 1,2"}
+
+
+def test_an_unhealthy_gpu_degrades_and_moves_only_when_it_is_asked_for(stage: Stage) -> None:
+    stage.settle()
+    stage.change_gpu("a", 2, healthy=False)
+    stage.settle()
+    assert stage.condition() == ("False", "GpuUnhealthy")
+    assert stage.condition("Degraded") == ("True", "GpuUnhealthy")
+    assert stage.places() == {"judge": "a 0", "policy": "a 1,2"}
+    stage.put(placement_object("p", RL_EVAL, annotations={"gpusharing.io/rebalance": "1"}))
+    stage.settle()
+    assert stage.places() == {"judge": "a 0", "policy": "a 1,3"}
+    assert stage.condition() == ("True", "Active")
+    assert stage.condition("Degraded") == ("", "")
+    assert stage.placements[P].status.observed_rebalance == "1"
+
+
+def test_of_a_lost_node_only_its_services_move(stage: Stage) -> None:
+    stage.node("b", gpus=3)
+    stage.node("c")
+    stage.put(edited(RL_EVAL, service("judge", 1), service("policy", 2), service("reward", 3)))
+    stage.settle()
+    assert stage.places() == {"judge": "a 0", "policy": "a 1,2", "reward": "b 0,1,2"}
+    stage.lose("b")
+    stage.plan()
+    assert stage.condition() == ("False", "NodeLost")
+    assert stage.condition("Degraded") == ("True", "NodeLost")
+    assert stage.condition("Reconciling") == ("True", "NodeLost")
+    stage.settle()
+    assert stage.places() == {"judge": "a 0", "policy": "a 1,2", "reward": "c 0,1,2"}
+    assert stage.condition() == ("True", "Active")
+
+
+def test_a_node_that_is_not_ready_counts_as_lost_after_five_minutes(stage: Stage) -> None:
+    stage.settle()
+    stage.node("b")
+    stage.change_node("a", ready=False, unready_since=stage.now)
+    stage.settle()
+    assert stage.condition() == ("False", "NodeLost")
+    assert stage.places() == {"judge": "a 0", "policy": "a 1,2"}
+    assert stage.decided[P].look_again == timedelta(minutes=5)
+    stage.now += timedelta(minutes=5)
+    stage.settle()
+    assert stage.places() == {"judge": "b 0", "policy": "b 1,2"}
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        lambda stage: stage.change_node("a", schedulable=False),
+        lambda stage: stage.change_node("a", reservable=False),
+        lambda stage: stage.report("a", ready=False),
+        lambda stage: stage.report("a", ready=False, gpus=()),
+    ],
+    ids=["cordoned", "no longer allowed", "its plugin is not ready", "its driver is not there"],
+)
+def test_what_is_bound_stays_on_a_node_that_takes_nothing_new(stage: Stage, trouble: object) -> None:
+    stage.settle()
+    trouble(stage)  # type: ignore[operator]
+    stage.settle()
+    assert stage.places() == {"judge": "a 0", "policy": "a 1,2"}
+    stage.put(edited(RL_EVAL, service("judge", 1), service("policy", 2), service("new", 1)))
+    stage.settle()
+    assert stage.condition()[1] in {"Unplaceable", "Planning"}
+    assert stage.places() == {"judge": "a 0", "policy": "a 1,2"}
+
+
+def test_a_gpu_node_that_somebody_deleted_releases_nothing(stage: Stage) -> None:
+    stage.settle()
+    told = stage.told("a")
+    stage.report("a", wanted=None, generation=1, answered=None, entries=(), gpus=(), ready=False)
+    stage.plan()
+    assert stage.places() == {"judge": "a 0", "policy": "a 1,2"}
+    stage.tell()
+    assert stage.told("a") == told
+
+
+def test_a_deleted_placement_is_released_and_created_anew_binds_what_it_had(stage: Stage) -> None:
+    stage.settle()
+    stage.runs("a", resource("policy"), 1, 2)
+    stage.delete(P)
+    stage.settle()
+    assert stage.told("a") == {}
+    stage.put(edited(RL_EVAL, service("policy", 2), service("judge", 1)))
+    stage.settle()
+    assert stage.places() == {"policy": "a 1,2", "judge": "a 0"}
+    assert stage.condition() == ("True", "Active")
+
+
+def test_what_a_namesake_that_is_not_planned_yet_had_stays_told(stage: Stage) -> None:
+    """It was deleted and created anew between two looks: an entry goes for want of a placement of that name only."""
+    stage.settle()
+    told = stage.told("a")
+    stage.delete(P)
+    stage.put(placement_object("p", RL_EVAL))
+    assert not stage.tell()
+    assert stage.told("a") == told
+
+
+def test_created_anew_with_less_it_keeps_as_much_as_it_needs(stage: Stage) -> None:
+    stage.settle()
+    stage.runs("a", resource("policy"), 1, 2)
+    stage.delete(P)
+    stage.settle()
+    stage.put(edited(RL_EVAL, service("policy", 1), lead="policy"))
+    stage.settle()
+    assert stage.places() == {"policy": "a 1"}
+
+
+def test_a_gpu_that_is_still_released_is_no_other_placements(stage: Stage) -> None:
+    stage.settle()
+    stage.runs("a", resource("policy"), 1, 2)
+    stage.delete(P)
+    stage.settle()
+    stage.put(placement_object("q", {"pools": [pool(1, None)], "services": [service("x", 3)]}))
+    stage.settle()
+    assert stage.condition(key="team-a/q") == ("False", "Unplaceable")
+    stage.runs("a", resource("policy"))
+    stage.settle()
+    assert stage.places("team-a/q") == {"x": "a 0,1,2"}
+
+
+def test_a_node_whose_policy_does_not_allow_placements_is_not_planned_on() -> None:
+    stage = Stage()
+    stage.node("a", reservable=False)
+    stage.put(placement_object("p", RL_EVAL))
+    stage.settle()
+    assert stage.condition() == ("False", "Unplaceable")
+    assert stage.told("a") == {}
+
+
+def test_more_than_the_quota_leaves_is_not_reserved() -> None:
+    stage = Stage()
+    stage.node("a")
+    stage.quotas = [Quota("team-a", "roomy", 8, 0), Quota("team-a", "tight", 2, 0), Quota("team-b", "none", 0, 0)]
+    stage.put(placement_object("p", RL_EVAL))
+    stage.settle()
+    assert stage.condition() == ("False", "QuotaExceeded")
+    assert stage.condition("Placed") == ("False", "QuotaExceeded")
+    assert "namespace team-a may use 2 GPU(s), this placement needs 3 and others hold 0" in stage.message()
+    assert stage.told("a") == {}
+    stage.quotas = []
+    stage.settle()
+    assert stage.condition() == ("True", "Active")
+
+
+def test_a_quota_counts_other_placements_and_takes_nothing_away() -> None:
+    stage = Stage()
+    stage.node("a")
+    stage.put(placement_object("p", RL_EVAL, age=1))
+    stage.settle()
+    stage.quotas = [Quota("team-a", "q", 3, 0)]
+    stage.put(placement_object("q", {"pools": [pool(1, None)], "services": [service("x", 1)]}))
+    stage.settle()
+    assert "may use 3 GPU(s), this placement needs 1 and others hold 3" in stage.message(key="team-a/q")
+    stage.quotas = [Quota("team-a", "q", 1, 0)]
+    stage.settle()
+    assert stage.condition() == ("True", "Active")
+
+
+def test_an_invalid_edit_keeps_the_last_valid_plan(stage: Stage) -> None:
+    stage.settle()
+    told = stage.told("a")
+    pins = service("judge", visibleDevices="0,1"), service("policy", visibleDevices="1,2")
+    stage.put(edited(RL_EVAL, *pins, pools=[pool(1, None)]))
+    stage.settle()
+    assert stage.condition() == ("False", "Invalid")
+    assert stage.condition("Valid") == ("False", "Invalid")
+    assert stage.condition("Stalled") == ("True", "Invalid")
+    assert stage.message().startswith("services 'judge' and 'policy' both pin GPU 1 of pool 'gpu'; change one")
+    assert stage.message().endswith("The previous plan keeps running.")
+    assert stage.condition("Reserved") == ("True", "Active")
+    assert stage.told("a") == told
+    stage.put(placement_object("p", RL_EVAL))
+    stage.settle()
+    assert stage.condition() == ("True", "Active")
+    assert stage.told("a") == told
+
+
+def test_share_needs_env_in_a_cluster() -> None:
+    stage = Stage()
+    stage.node("a")
+    stage.put(
+        placement_object("p", {"pools": [pool(1, None)], "services": [service("a", 1), service("b", share=True)]})
+    )
+    stage.settle()
+    assert stage.condition() == ("False", "Invalid")
+    assert "service 'b': share: true needs enforcement: env; use shareWith" in stage.message()
+
+
+def test_edited_while_it_is_being_reserved_it_ends_up_as_edited(stage: Stage) -> None:
+    stage.plan()
+    stage.tell()
+    stage.put(edited(RL_EVAL, service("judge", 2), service("policy", 2)))
+    stage.plan()
+    stage.answer()
+    stage.settle()
+    assert stage.places() == {"judge": "a 0,3", "policy": "a 1,2"}
+    assert stage.condition() == ("True", "Active")
+
+
+def test_of_two_that_want_the_same_gpus_the_older_has_them() -> None:
+    stage = Stage()
+    stage.node("a")
+    stage.put(placement_object("young", RL_EVAL, namespace="team-b"))
+    stage.put(placement_object("old", RL_EVAL, age=2))
+    stage.settle()
+    assert stage.condition(key="team-a/old") == ("True", "Active")
+    assert stage.condition(key="team-b/young") == ("False", "Unplaceable")
+
+
+def test_a_leftover_stays_what_it_was_when_more_becomes_free(stage: Stage) -> None:
+    stage.pod("a", 3)
+    wanted = edited(RL_EVAL, service("policy", 1), {"name": "rest", "leftover": {"min": 1}}, lead="policy")
+    stage.put(wanted)
+    stage.settle()
+    assert stage.places() == {"policy": "a 0", "rest": "a 1,2"}
+    stage.runs("a", resource("rest"), 1, 2)
+    stage.change_gpu("a", 1, in_use=1)
+    stage.change_gpu("a", 2, healthy=False)
+    stage.pod_ends("a", 3)
+    stage.settle()
+    assert stage.places() == {"policy": "a 0", "rest": "a 1,2"}
+
+
+def test_what_pods_hold_is_counted_and_idle_is_said_since_when(stage: Stage) -> None:
+    stage.settle()
+    idle = stage.placements[P].status.services[1].assignments[0]
+    assert (idle.in_use, idle.idle_since) == (0, stage.now)
+    stage.now += timedelta(minutes=1)
+    stage.runs("a", resource("policy"), 1, 2)
+    stage.settle()
+    busy = stage.placements[P].status.services[1].assignments[0]
+    assert (busy.in_use, busy.idle_since) == (2, None)
+    stage.runs("a", resource("policy"))
+    stage.settle()
+    assert stage.placements[P].status.services[1].assignments[0].idle_since == stage.now
+
+
+def test_a_report_of_an_older_spec_counts_for_nothing_and_takes_nothing_away(stage: Stage) -> None:
+    stage.settle()
+    stage.silent.add("a")
+    stage.put(placement_object("q", {"pools": [pool(1, None)], "services": [service("x", 1)]}))
+    stage.settle()
+    assert stage.condition() == ("True", "Active")
+    assert stage.condition(key="team-a/q") == ("False", "Reserving")
+
+
+def test_a_node_from_which_nothing_was_reported_yet_is_waited_for() -> None:
+    stage = Stage()
+    stage.node("a")
+    stage.report("a", ready=False, gpus=())
+    stage.put(placement_object("p", RL_EVAL))
+    stage.settle()
+    assert stage.condition() == ("Unknown", "Planning")
+    assert stage.condition("Reconciling") == ("True", "Planning")
+    assert stage.condition("Stalled") == ("", "")
