@@ -100,7 +100,7 @@ def bring_binaries() -> Binaries:
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         return _given(Path(assets))
     return Binaries(
-        kube_apiserver=_bring_kubernetes("kube-apiserver", kubernetes_version(), "about 5 minutes, once"),
+        kube_apiserver=bring_kubernetes("kube-apiserver", kubernetes_version(), "about 5 minutes, once"),
         etcd=bring(cache_folder() / "etcd" / "etcd", "Debian's package, unpacked", _fetch_etcd),
         kubectl=bring_kubectl(),
     )
@@ -111,15 +111,15 @@ def bring_node_binaries() -> NodeBinaries:
     version = kubernetes_version()
     return NodeBinaries(
         kubelet=bring_kubelet(),
-        kube_controller_manager=_bring_kubernetes("kube-controller-manager", version, "about a minute, once"),
-        kube_scheduler=_bring_kubernetes("kube-scheduler", version, "seconds"),
+        kube_controller_manager=bring_kubernetes("kube-controller-manager", version, "about a minute, once"),
+        kube_scheduler=bring_kubernetes("kube-scheduler", version, "seconds"),
         packages=bring(cache_folder() / "node" / "packages", "Debian's packages, unpacked", _fetch_node_packages),
     )
 
 
 def bring_kubelet() -> Path:
     """The kubelet, built first if the cache lacks it."""
-    return _bring_kubernetes("kubelet", kubelet_version(), "about a minute, once")
+    return bring_kubernetes("kubelet", kubelet_version(), "about a minute, once")
 
 
 def bring_kubectl() -> Path:
@@ -145,7 +145,7 @@ def bring_shells() -> None:
             continue
 
         def fetch(part: Path, name: str = name, package: str = package) -> Path:
-            return next(_fetch_debian(part, package, hint=hint).glob(f"**/bin/{name}"))
+            return next(fetch_debian(part, package, hint=hint).glob(f"**/bin/{name}"))
 
         try:
             bring(cache_folder() / "shells" / name, "Debian's package, unpacked", fetch)
@@ -169,14 +169,14 @@ def bring(target: Path, remark: str, make: Callable[[Path], Path]) -> Path:
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(target.parent):
+    with alone(target.parent):
         if target.exists():  # another process made it while this one waited
             return target
         for left_over in target.parent.glob(".part-*"):
             shutil.rmtree(left_over, ignore_errors=True)
         with (
             tempfile.TemporaryDirectory(prefix=".part-", dir=target.parent, ignore_cleanup_errors=True) as part,
-            _progress(f"{target.name} into {target.parent} ({remark})"),
+            progress(f"{target.name} into {target.parent} ({remark})"),
         ):
             made = make(Path(part))
             made.chmod(0o755)
@@ -185,7 +185,8 @@ def bring(target: Path, remark: str, make: Callable[[Path], Path]) -> Path:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of the cache; says so if it has to wait for another process."""
     with (folder / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -196,7 +197,8 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(what: str) -> Iterator[None]:
+def progress(what: str) -> Iterator[None]:
+    """Say what is done, for how long every 15 s, and when it is done."""
     started = time.monotonic()
     ended = threading.Event()
 
@@ -239,7 +241,8 @@ def run(*command: str, cwd: Path, hint: str, env: Mapping[str, str] | None = Non
     return done.stdout
 
 
-def _bring_kubernetes(program: str, version: str, remark: str) -> Path:
+def bring_kubernetes(program: str, version: str, remark: str) -> Path:
+    """One of the programs of Kubernetes, built first if the cache lacks it."""
     target = cache_folder() / "k8s" / version / program
     return bring(target, remark, lambda part: _build_kubernetes(part, program, version))
 
@@ -265,18 +268,18 @@ def _build_kubernetes(part: Path, program: str, version: str) -> Path:
 
 def _fetch_etcd(part: Path) -> Path:
     hint = "or set KUBEBUILDER_ASSETS to a folder with kube-apiserver, etcd and kubectl"
-    etcd = _fetch_debian(part, "etcd-server", hint=hint) / "usr/bin/etcd"
+    etcd = fetch_debian(part, "etcd-server", hint=hint) / "usr/bin/etcd"
     run(str(etcd), "--version", cwd=part, hint=hint)
     return etcd
 
 
 def _fetch_node_packages(part: Path) -> Path:
     packages = ("containerd", "runc", "libseccomp2", "containernetworking-plugins", "busybox-static")
-    return _fetch_debian(part, *packages, hint="without them only the tests on a real node are left out")
+    return fetch_debian(part, *packages, hint="without them only the tests on a real node are left out")
 
 
-def _fetch_debian(part: Path, *packages: str, hint: str) -> Path:
-    """Unpack packages into a root folder below `part`; the folder."""
+def fetch_debian(part: Path, *packages: str, hint: str) -> Path:
+    """Unpack packages of Debian into a root folder below `part`; the folder."""
     hint = f"this needs Debian's or Ubuntu's apt-get and access to its mirror; {hint}"
     try:
         run("apt-get", "download", *packages, cwd=part, hint=hint)
