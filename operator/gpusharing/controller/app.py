@@ -12,10 +12,12 @@ from datetime import timedelta
 
 import kopf
 
-from gpusharing.controller.cache import Cache, Key
+from gpusharing.controller.cache import Cache
 from gpusharing.controller.context import Context
 from gpusharing.controller.health import Health
+from gpusharing.controller.keys import Key
 from gpusharing.controller.pace import Pace
+from gpusharing.controller.placing import Placing
 from gpusharing.controller.queue import WorkQueue
 from gpusharing.controller.resync import ListState, fill, resync_forever
 from gpusharing.controller.settings import Settings, read_settings
@@ -170,6 +172,7 @@ def make_context(settings: Settings, client: Client, metrics: Metrics) -> Contex
             settings.layout,
             sync_delay=timedelta(seconds=settings.shared_sync_delay),
             plugin_gone_after=settings.plugin_gone_after,
+            placing=Placing(on=settings.placement, lost_after=timedelta(seconds=settings.node_lost_after)),
         ),
         queue=queue,
         pace=Pace(settings.workers_max),

@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from gpusharing.api import names
 from gpusharing.api.node import GpuNodeStatus
 from gpusharing.api.policy import PolicyStatus
+from gpusharing.controller.keys import SHARED_KEY, Key
+from gpusharing.controller.placing import Placing
 from gpusharing.controller.sightings import Sightings
 from gpusharing.core.desired_state import Layout, Outcome, Policy, compile_policy
 from gpusharing.core.evaluate import evaluate, holder_of, plan_as_if_enforced
@@ -23,10 +25,8 @@ from gpusharing.core.reports import read_report
 from gpusharing.core.sharedconfig import NOTHING_SHARED, SharedConfig
 from gpusharing.core.status import NodeState
 
-Key = tuple[Literal["node", "policy", "shared"], str]
 Kind = Literal["policy", "node", "report", "record"]
 KINDS: tuple[Kind, ...] = ("policy", "node", "report", "record")
-SHARED_KEY: Key = ("shared", "")
 NO_REPAIRS = Repairs()
 
 
@@ -42,8 +42,11 @@ class SeenPolicy:
 class Cache:
     """The controller's view of the world. Pure decisions are taken from it; only workers and watches change it."""
 
-    def __init__(self, layout: Layout, *, sync_delay: timedelta, plugin_gone_after: float) -> None:
+    def __init__(
+        self, layout: Layout, *, sync_delay: timedelta, plugin_gone_after: float, placing: Placing | None = None
+    ) -> None:
         self.layout: Layout = layout
+        self.placing = placing or Placing(on=False, lost_after=timedelta())
         self._sync_delay = sync_delay
         self._plugin_gone_after = plugin_gone_after
         self.policies: dict[str, SeenPolicy] = {}
@@ -64,6 +67,11 @@ class Cache:
         self.held: set[str] = set()
         self._gone_since: dict[str, float] = {}
         self.seen: dict[Kind, Sightings] = {kind: Sightings() for kind in KINDS}
+
+    @property
+    def full_nodes(self) -> bool:
+        """Whether nodes are seen in full, and not their metadata only."""
+        return self.layout == "shared" or self.placing.on
 
     # --- what was seen
 
@@ -100,19 +108,19 @@ class Cache:
         metadata, seen = obj["metadata"], self.seen["node"]
         known = self.nodes.get(metadata["name"])
         # a full object says more than the metadata-only answer of its version
-        whole = known is not None and known.allocatable is None and known.in_scope == in_scope
+        whole = known is not None and known.metadata_only and known.in_scope == in_scope
         if (whole and seen.knows(metadata)) or not seen.is_news(metadata):
             return set()
-        node = read_node(obj, in_scope=in_scope)
+        node = read_node(obj, in_scope=in_scope, devices=self.layout == "shared")
         if known is not None:
-            if node.allocatable is None and known.allocatable is not None and node.uid == known.uid:
-                node = replace(node, allocatable=known.allocatable)  # the answer to a metadata-only write
+            if node.metadata_only and node.uid == known.uid:  # the answer to a write
+                node = node.completed_by(known)
             if known == node:
                 return set()
             if known.uid != node.uid:
                 self._forget(node.name)
         self.nodes[node.name] = _interned(node)
-        return {("node", node.name)}
+        return {("node", node.name), *self.placing.node_changed(known, node)}
 
     def drop_node(self, name: str, uid: str = "") -> set[Key]:
         """Forget a node (of this uid)."""
@@ -121,7 +129,7 @@ class Cache:
             return set()
         del self.nodes[name]
         self._forget(name)
-        return {("node", name)}
+        return {("node", name), *self.placing.node_changed(known, None)}
 
     def put_report(self, obj: Mapping[str, Any]) -> set[Key]:
         """Take in a GpuNode's status; one that cannot be read counts as none."""
@@ -129,16 +137,20 @@ class Cache:
         name = metadata["name"]
         if (name in self.reports and seen.knows(metadata)) or not seen.is_news(metadata):
             return set()
+        keys = self.placing.put_gpu_node(obj) if self.placing.on else set()
         report = read_report(obj)
         if report is None:
-            return self.drop_report(name)
+            return keys | self._drop_report(name)
         if self.reports.get(name) == report:
-            return set()
+            return keys
         self.reports[name] = report
-        return {("node", name)}
+        return {("node", name), *keys}
 
     def drop_report(self, name: str) -> set[Key]:
         """Forget a GpuNode."""
+        return self._drop_report(name) | self.placing.drop_gpu_node(name)
+
+    def _drop_report(self, name: str) -> set[Key]:
         return {("node", name)} if self.reports.pop(name, None) is not None else set()
 
     def put_record(self, configmap: Mapping[str, Any]) -> set[Key]:
@@ -203,6 +215,7 @@ class Cache:
         self.states[name] = after
         concerned = self._move_member(name, before, after)
         keys: set[Key] = {("policy", policy) for policy in concerned if policy in self.policies}
+        keys |= self.placing.owner_changed(before, after)
         used = (before.plan.before, before.plan.after) if before is not None else ()
         if self.layout == "shared" and used != (after.plan.before, after.plan.after):
             keys.add(SHARED_KEY)
@@ -309,7 +322,10 @@ class Cache:
     def forget_state(self, name: str) -> set[Key]:
         """Forget what followed for a node that is gone; returns the policies that counted it."""
         before = self.states.pop(name, None)
-        return {("policy", policy) for policy in self._move_member(name, before, None) if policy in self.policies}
+        keys: set[Key] = {
+            ("policy", policy) for policy in self._move_member(name, before, None) if policy in self.policies
+        }
+        return keys | self.placing.owner_changed(before, None)
 
     def states_of(self, policy: str) -> Iterator[NodeState]:
         """Yield the states of the nodes that the policy matches or holds, by name."""

@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from gpusharing.controller.cache import SHARED_KEY, Cache, Key
+from gpusharing.controller.cache import Cache
+from gpusharing.controller.keys import PLACEMENTS_KEY, SHARED_KEY, Key
 from gpusharing.controller.pace import Pace
 from gpusharing.controller.queue import WorkQueue
 from gpusharing.controller.settings import Settings
@@ -12,6 +13,9 @@ from gpusharing.kube.client import Client, JsonObject
 from gpusharing.kube.events import EventRecorder
 from gpusharing.kube.lease import LeaseGuard
 from gpusharing.observability.metrics import Metrics
+
+# seconds for which changes are collected before placements are planned
+PLACEMENTS_DEBOUNCE = 0.2
 
 
 class NotLeading(Exception):
@@ -31,16 +35,26 @@ class Context:
     recorder: EventRecorder
     metrics: Metrics
     clock: Callable[[], float]
-    # policy → when its status may be written next
+    # policy, or namespace/name of a placement → when its status may be written next
     status_due: dict[str, float] = field(default_factory=dict)
+    # what was said last about a subject
+    said: dict[str, str] = field(default_factory=dict)
 
     def enqueue(self, keys: set[Key]) -> None:
         """Put keys on the queue, in an order that does not depend on hashing."""
         for key in sorted(keys):
             if key == SHARED_KEY:  # each write of it goes to every node that mounts it
                 self.queue.add_later(key, self.settings.shared_debounce)
+            elif key == PLACEMENTS_KEY:  # all of them are planned anew
+                self.queue.add_later(key, PLACEMENTS_DEBOUNCE)
             else:
                 self.queue.add(key)
+
+    def say_once(self, subject: str, what: str) -> bool:
+        """Whether this was not what was said last about the subject."""
+        news = self.said.get(subject) != what
+        self.said[subject] = what
+        return news
 
     async def write(self, request: Callable[[], Awaitable[JsonObject | None]]) -> JsonObject | None:
         """Make one write: only while leading, at the pace that the API server can take."""

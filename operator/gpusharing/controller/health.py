@@ -81,8 +81,11 @@ class Health:
 
 
 def _count(context: Context) -> None:
-    """Count nodes and policies; all of them, hence not each tick."""
+    """Count nodes, policies and placements; all of them, hence not each tick."""
     cache, metrics = context.cache, context.metrics
     metrics.count_by(metrics.nodes, (state.plan.change for state in cache.states.values()))
     conditions = (condition for seen in cache.policies.values() for condition in seen.status.conditions)
     metrics.count_by(metrics.policies, (condition.type for condition in conditions if condition.status == "True"))
+    placements = [placement.status.conditions for placement in cache.placing.placements.values()]
+    ready = (condition for conditions in placements for condition in conditions if condition.type == "Ready")
+    metrics.count_by(metrics.placements, (condition.reason for condition in ready))

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from gpusharing.api import names
-from gpusharing.controller.cache import SHARED_KEY, Cache, Key, Kind, is_record
+from gpusharing.controller.cache import is_record
 from gpusharing.controller.context import Context
+from gpusharing.controller.keys import SHARED_KEY, Key
+from gpusharing.controller.sightings import Sightings
 from gpusharing.controller.turns import in_turns
 from gpusharing.core.errors import ApiError
 from gpusharing.core.plan import Change
@@ -50,31 +52,59 @@ async def _list_all(context: Context, found: set[Key]) -> None:
     """Put everything that is listed into the cache; what a whole list no longer has is dropped."""
     cache, client, settings = context.cache, context.client, context.settings
     shared = settings.shared_target
-    metadata = cache.layout == "per-node"
     records = client.pages(paths.configmaps(settings.namespace))
-    seen = await _take(cache, "record", records, found, lambda obj: is_record(obj, shared), cache.put_record)
+    seen = await _take(cache.seen["record"], records, found, lambda obj: is_record(obj, shared), cache.put_record)
     nodes_of = {record.name: record.node for record in cache.records.values()}
     for name in cache.seen["record"].missing(seen):
         if (node := nodes_of.get(name)) is not None:
             found |= cache.drop_record(node)
     if shared:
         found |= cache.put_shared(read_shared(await read_shared_object(client, shared)))
-    seen = await _take(cache, "report", client.pages(paths.GPU_NODES), found, _every, cache.put_report)
+    seen = await _take(cache.seen["report"], client.pages(paths.GPU_NODES), found, _every, cache.put_report)
     for name in cache.seen["report"].missing(seen):
         found |= cache.drop_report(name)
-    nodes = client.pages(paths.NODES, selector=settings.node_selector, only_metadata=metadata)
-    seen = await _take(cache, "node", nodes, found, _every, cache.put_node)
+    nodes = client.pages(paths.NODES, selector=settings.node_selector, only_metadata=not cache.full_nodes)
+    seen = await _take(cache.seen["node"], nodes, found, _every, cache.put_node)
     if settings.node_selector:
         await _take_strays(context, found, seen)
     for name in cache.seen["node"].missing(seen):
         found |= cache.drop_node(name)
-    seen = await _take(cache, "policy", client.pages(paths.POLICIES), found, _every, cache.put_policy)
+    seen = await _take(cache.seen["policy"], client.pages(paths.POLICIES), found, _every, cache.put_policy)
     for name in cache.seen["policy"].missing(seen):
         found |= cache.drop_policy(name)
+    if cache.placing.on:
+        await _list_placements(context, found)
     found |= {("node", record.node) for record in cache.records.values() if record.node not in cache.nodes}
     found |= {("node", name) for name, state in cache.states.items() if state.plan.change is Change.RELEASE}
     if shared:
         found.add(SHARED_KEY)
+
+
+async def _list_placements(context: Context, found: set[Key]) -> None:
+    """Put placements and quotas into the cache. Without the kind, or the right to list it, there is nothing to know.
+
+    Then nothing is planned, and nothing that nodes were told is changed; each resync looks again.
+    """
+    placing, client = context.cache.placing, context.client
+    known = False
+    try:
+        sightings = placing.seen["placement"]
+        seen = await _take(sightings, client.pages(paths.placements()), found, _every, placing.put_placement)
+        for key in sightings.missing(seen):
+            found |= placing.drop_placement(key)
+        sightings = placing.seen["quota"]
+        seen = await _take(sightings, client.pages(paths.QUOTAS), found, _every, placing.put_quota)
+        for key in sightings.missing(seen):
+            found |= placing.drop_quota(key)
+        known = True
+    except ApiError as error:
+        if error.status not in {403, 404}:
+            raise
+        if context.say_once("placements", error.message):
+            hint = "apply the CRDs and rights of this version, or set --placement=false"
+            log.warning("placements are not planned", error=error.message, hint=hint)
+    finally:
+        found |= placing.listed(known=known)
 
 
 def _every(_: JsonObject) -> bool:
@@ -82,24 +112,23 @@ def _every(_: JsonObject) -> bool:
 
 
 async def _take(
-    cache: Cache,
-    kind: Kind,
+    sightings: Sightings,
     pages: AsyncIterator[Page],
     found: set[Key],
     wanted: Callable[[JsonObject], bool],
     put: Callable[[JsonObject], set[Key]],
 ) -> set[str]:
-    """Put each listed object into the cache. Returns the names."""
+    """Put each listed object into the cache. Returns their keys."""
     seen: set[str] = set()
     begun = False
-    cache.seen[kind].ask_list()
+    sightings.ask_list()
     async for page in pages:
         if not begun:
-            cache.seen[kind].start_list(page.version)
+            sightings.start_list(page.version)
             begun = True
         async for item in in_turns(page.items):
             if wanted(item):
-                seen.add(item["metadata"]["name"])
+                seen.add(sightings.key(item["metadata"]))
                 found |= put(item)
     return seen
 
@@ -128,7 +157,7 @@ async def evaluate_all(context: Context, keys: set[Key]) -> set[Key]:
             continue
         rest |= cache.evaluate(name, context.clock())
         plan = cache.states[name].plan
-        if plan.actions or plan.wait is not None or plan.change is Change.MANUAL:
+        if cache.placing.to_be_told(name) or plan.actions or plan.wait is not None or plan.change is Change.MANUAL:
             rest.add(key)
     return rest
 

@@ -53,9 +53,17 @@ class Settings(BaseSettings):
     node_selector: str = Field(default="", description="Label selector of the nodes to watch; empty = all.")
     workers_max: int = Field(default=64, ge=1, le=96, description="How many writes may be under way at once.")
     resync: Duration = Field(default=480.0, gt=0, description="How often everything is listed and compared.")
-    status_pace: Duration = Field(default=2.0, description="At most one status write per policy in this time.")
+    status_pace: Duration = Field(
+        default=2.0, description="At most one status write per policy or placement in this time."
+    )
     plugin_gone_after: Duration = Field(
         default=30.0, description="Layout shared: how long 0 allocatable devices are taken for a restart."
+    )
+    placement: bool = Field(
+        default=True, description="Whether GpuPlacements are planned; nodes are then watched in full."
+    )
+    node_lost_after: Duration = Field(
+        default=300.0, description="How long a node may be not ready before its placements' services move."
     )
     stale_after: Duration = Field(
         default=600.0,

@@ -7,9 +7,13 @@ from gpusharing.kube.client import version_of
 
 
 class Sightings:
-    """The resourceVersion at which each object was last seen, alive or dead."""
+    """The resourceVersion at which each object was last seen, alive or dead.
 
-    def __init__(self) -> None:
+    Objects are told apart by name; `namespaced` ones by namespace/name.
+    """
+
+    def __init__(self, *, namespaced: bool = False) -> None:
+        self._namespaced = namespaced
         self._versions: dict[str, int] = {}
         # objects that are gone → how many lists have missed them since
         self._buried: dict[str, int] = {}
@@ -17,9 +21,14 @@ class Sightings:
         self._asked = 0
         self._listed = 0
 
+    def key(self, metadata: Mapping[str, Any]) -> str:
+        """Return what the object is told apart by."""
+        name = str(metadata["name"])
+        return f"{metadata.get('namespace', '')}/{name}" if self._namespaced else name
+
     def is_news(self, metadata: Mapping[str, Any]) -> bool:
         """Take in a sighting. Returns whether it is no older than what is known of the object."""
-        name, version = metadata["name"], version_of(metadata)
+        name, version = self.key(metadata), version_of(metadata)
         if version and version < self._versions.get(name, 0):
             return False
         self._versions[name] = version
@@ -29,14 +38,14 @@ class Sightings:
 
     def knows(self, metadata: Mapping[str, Any]) -> bool:
         """Whether this very version was taken in before, and the object is not gone: then there is nothing to read."""
-        name, version = metadata["name"], version_of(metadata)
+        name, version = self.key(metadata), version_of(metadata)
         return bool(version) and self._versions.get(name) == version and name not in self._buried
 
     def bury(self, metadata: Mapping[str, Any]) -> bool:
         """Take in a deletion: nothing that it overtook brings the object back. Returns whether it is news."""
         if not self.is_news(metadata):
             return False
-        self._buried[metadata["name"]] = 0
+        self._buried[self.key(metadata)] = 0
         return True
 
     def bury_ours(self, name: str) -> None:

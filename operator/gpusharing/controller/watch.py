@@ -71,7 +71,7 @@ def kopf_registry(context: Context, stamps: WatchStamps) -> kopf.OperatorRegistr
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.AiohttpSession:
-        session = watch_session(context.client, stamps, full_nodes=cache.layout == "shared")
+        session = watch_session(context.client, stamps, full_nodes=cache.full_nodes)
         return kopf.AiohttpSession(
             server=context.client.server, aiohttp_session=session, default_namespace=context.settings.namespace
         )
@@ -95,4 +95,24 @@ def kopf_registry(context: Context, stamps: WatchStamps) -> kopf.OperatorRegistr
         context.metrics.watch_events_total.labels("gpunodes", kind or "LISTED").inc()
         context.enqueue(cache.bury("report", obj["metadata"]) if kind == "DELETED" else cache.put_report(obj))
 
+    if cache.placing.known:
+        _watch_placements(registry, context)
     return registry
+
+
+def _watch_placements(registry: kopf.OperatorRegistry, context: Context) -> None:
+    """Add what placements are planned from. Kopf must not wait for a kind, or a right, that was not there at start."""
+    placing = context.cache.placing
+
+    @kopf.on.event(names.GROUP, names.VERSION, names.PLACEMENTS, registry=registry)
+    async def placement(event: kopf.RawEvent, **_: Any) -> None:
+        kind, obj = event["type"], event["object"]
+        context.metrics.watch_events_total.labels("gpuplacements", kind or "LISTED").inc()
+        gone = kind == "DELETED"
+        context.enqueue(placing.bury("placement", obj["metadata"]) if gone else placing.put_placement(obj))
+
+    @kopf.on.event("", "v1", "resourcequotas", registry=registry)
+    async def quota(event: kopf.RawEvent, **_: Any) -> None:
+        kind, obj = event["type"], event["object"]
+        context.metrics.watch_events_total.labels("resourcequotas", kind or "LISTED").inc()
+        context.enqueue(placing.bury("quota", obj["metadata"]) if kind == "DELETED" else placing.put_quota(obj))

@@ -5,6 +5,7 @@ import time
 
 from gpusharing.controller.context import Context, NotLeading
 from gpusharing.controller.reconcile.node import reconcile_node
+from gpusharing.controller.reconcile.placements import reconcile_placements
 from gpusharing.controller.reconcile.policy import reconcile_policy
 from gpusharing.controller.reconcile.shared import reconcile_shared
 from gpusharing.core.errors import ApiError
@@ -12,7 +13,12 @@ from gpusharing.observability.logs import logger
 
 log = logger(__name__)
 
-RECONCILERS = {"node": reconcile_node, "policy": reconcile_policy, "shared": reconcile_shared}
+RECONCILERS = {
+    "node": reconcile_node,
+    "policy": reconcile_policy,
+    "shared": reconcile_shared,
+    "placements": reconcile_placements,
+}
 
 
 class Workers:

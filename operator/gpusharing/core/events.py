@@ -15,12 +15,14 @@ MESSAGE_MAX = 1024
 class Event:
     """What happened to an object; posted once per (uid, reason), then counted."""
 
-    kind: Literal["Node", "GpuSharingPolicy"]
+    kind: Literal["Node", "GpuSharingPolicy", "GpuPlacement"]
     name: str
     uid: str
     type: Literal["Normal", "Warning"]
     reason: Reason
     message: str
+    # empty for cluster-scoped objects
+    namespace: str = ""
 
     @property
     def api_version(self) -> str:
@@ -99,6 +101,12 @@ def condition_changed(policy: str, uid: str, status: str, reason: Reason, messag
     return Event("GpuSharingPolicy", policy, uid, kind, reason, message[:MESSAGE_MAX])
 
 
+def placement_condition_changed(namespace: str, name: str, uid: str, reason: Reason, message: str) -> Event:
+    """A placement's condition has a new reason."""
+    kind: Literal["Normal", "Warning"] = "Normal" if reason in _GOOD else "Warning"
+    return Event("GpuPlacement", name, uid, kind, reason, message[:MESSAGE_MAX], namespace)
+
+
 def assigned(policy: str, uid: str, config: str, count: int) -> Event:
     """One summary of a pass, on the policy."""
     nodes = "1 node" if count == 1 else f"{count} nodes"
@@ -123,6 +131,7 @@ def preference_ignored(node: str, uid: str, sentence: str) -> Event:
 
 _GOOD = {
     Reason.APPLIED,
+    Reason.ACTIVE,
     Reason.AWAITING_REPORT,
     Reason.NO_MATCHING_NODES,
     Reason.DRY_RUN,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from gpusharing.api import names
+from gpusharing.api.node import Reservation
 from gpusharing.core.errors import ApiError
 from gpusharing.core.plan import Action, ApplyRecord, DeleteRecord, ReleaseLabel, RestoreLabel, SetLabel
 from gpusharing.core.records import record_name, record_object
@@ -65,6 +66,37 @@ async def apply_status(client: Client, name: str, resource_version: str, status:
     }
     path = f"{paths.POLICIES}/{name}/status"
     return await client.apply(path, body, manager=names.FIELD_MANAGER, force=True)
+
+
+async def apply_placement_status(
+    client: Client, namespace: str, name: str, resource_version: str, status: JsonObject
+) -> JsonObject:
+    """Write a placement's status. The resourceVersion keeps it off one that was created anew under the name."""
+    body = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.PLACEMENT_KIND,
+        "metadata": {"name": name, "namespace": namespace, "resourceVersion": resource_version},
+        "status": status,
+    }
+    path = f"{paths.placements(namespace)}/{name}/status"
+    return await client.apply(path, body, manager=names.FIELD_MANAGER, force=True)
+
+
+async def apply_reservations(
+    client: Client, name: str, uid: str, reservations: Iterable[Reservation]
+) -> JsonObject | None:
+    """Tell a node's plugin which GPUs placements have; an empty list releases all.
+
+    Returns the `GpuNode` as it is now; None = there is none of this uid any more (an apply would create one).
+    """
+    wire = [reservation.to_wire() for reservation in reservations]
+    body = {**_gpu_node(name), "metadata": {"name": name, "uid": uid}, "spec": {"reservations": wire}}
+    try:
+        return await client.apply(f"{paths.GPU_NODES}/{name}", body, manager=names.PLACEMENT_FIELD_MANAGER, force=True)
+    except ApiError as error:
+        if error.gone:
+            return None
+        raise
 
 
 async def apply_gpu_node(client: Client, name: str, node_uid: str) -> None:

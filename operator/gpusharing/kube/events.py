@@ -64,7 +64,7 @@ class EventRecorder:
         moment = rfc3339(datetime.now(UTC))
         change = {"count": count, "lastTimestamp": moment, "message": event.message, "type": event.type}
         try:
-            await self._client.merge(f"{paths.EVENTS}/{name}", change)
+            await self._client.merge(f"{paths.events(event.namespace)}/{name}", change)
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -74,7 +74,7 @@ class EventRecorder:
     async def _create(self, event: Event) -> tuple[str, int]:
         """Post a new Event. Returns its name and count."""
         body = _body(event, rfc3339(datetime.now(UTC)), self._component)
-        await self._client.create(paths.EVENTS, body)
+        await self._client.create(paths.events(event.namespace), body)
         return str(body["metadata"]["name"]), 1
 
     def _remember(self, key: tuple[str, str], entry: Posted) -> None:
@@ -94,17 +94,21 @@ class EventRecorder:
 
 
 def _body(event: Event, moment: str, component: str) -> JsonObject:
-    """Return a new Event. Its namespace is `default` and the object's empty, or `kubectl describe` misses it."""
+    """Return a new Event, in its object's namespace.
+
+    That of a cluster-scoped object is `default` and the object's own empty, or `kubectl describe` misses it.
+    """
     unique = hashlib.sha256(f"{event.uid}{event.reason}{moment}{time.monotonic_ns()}".encode()).hexdigest()[:16]
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{event.name[:200].rstrip('.-')}.{unique}", "namespace": "default"},
+        "metadata": {"name": f"{event.name[:200].rstrip('.-')}.{unique}", "namespace": event.namespace or "default"},
         "involvedObject": {
             "apiVersion": event.api_version,
             "kind": event.kind,
             "name": event.name,
             "uid": event.uid,
+            **({"namespace": event.namespace} if event.namespace else {}),
         },
         "type": event.type,
         "reason": str(event.reason),

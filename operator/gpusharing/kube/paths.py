@@ -5,10 +5,16 @@ from gpusharing.api import names
 NODES = "/api/v1/nodes"
 POLICIES = f"/apis/{names.API_VERSION}/{names.POLICIES}"
 GPU_NODES = f"/apis/{names.API_VERSION}/{names.GPU_NODES}"
+QUOTAS = "/api/v1/resourcequotas"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 VERSION = "/version"
 # Events of cluster-scoped objects live in this namespace, or `kubectl describe` does not show them.
 EVENTS = "/api/v1/namespaces/default/events"
+
+
+def events(namespace: str = "") -> str:
+    """Return the path of the Events about objects of a namespace; without one, about cluster-scoped objects."""
+    return f"/api/v1/namespaces/{namespace}/events" if namespace else EVENTS
 
 
 def configmaps(namespace: str) -> str:

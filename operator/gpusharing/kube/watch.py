@@ -10,6 +10,8 @@ from yarl import URL
 from gpusharing.kube import paths
 from gpusharing.kube.client import Client, metadata_only
 
+_WATCHED = {paths.NODES, paths.POLICIES, paths.GPU_NODES, paths.placements(), paths.QUOTAS}
+
 
 class WatchStamps:
     """When each watched path last started a list or a watch; a healthy watch does so each `server_timeout`.
@@ -55,7 +57,7 @@ def watch_session(client: Client, stamps: WatchStamps, *, full_nodes: bool) -> a
         if token := await client.authorization():
             request.headers["Authorization"] = token
         path = request.url.path.removeprefix(prefix)
-        if request.method == "GET" and path in {paths.NODES, paths.POLICIES, paths.GPU_NODES}:
+        if request.method == "GET" and path in _WATCHED:
             stamps.stamp(path, request.url.query)
             if path == paths.NODES and not full_nodes:
                 suffix = "" if request.url.query.get("watch") else "List"

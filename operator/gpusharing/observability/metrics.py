@@ -51,6 +51,9 @@ class Metrics:
         self.policies = Gauge(
             "gpusharing_policies", "Policies by condition that is True.", ["condition"], registry=registry
         )
+        self.placements = Gauge(
+            "gpusharing_placements", "Placements by the reason of their condition Ready.", ["reason"], registry=registry
+        )
         self.leader = Gauge("gpusharing_leader", "1 where this replica leads.", registry=registry)
         self.loop_lag_seconds = Gauge(
             "gpusharing_loop_lag_seconds", "Longest stall of the event loop since the last scrape.", registry=registry
@@ -78,6 +81,8 @@ _RESOURCES = {
     "events",
     "gpusharingpolicies",
     "gpunodes",
+    "gpuplacements",
+    "resourcequotas",
     "customresourcedefinitions",
     "version",
 }

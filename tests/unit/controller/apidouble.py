@@ -44,7 +44,8 @@ class ApiDouble(LeaseServer):
         """The Events that were counted up so far."""
         self.listed: list[tuple[str, float]] = []
         """The lists so far: path and when, by the loop's clock."""
-        self.lists: dict[str, list[Object]] = {paths.NODES: [], paths.POLICIES: [], paths.GPU_NODES: [], RECORDS: []}
+        listed = (paths.NODES, paths.POLICIES, paths.GPU_NODES, RECORDS, paths.placements(), paths.QUOTAS)
+        self.lists: dict[str, list[Object]] = {path: [] for path in listed}
         self.objects: dict[str, Object] = {CRD: {"metadata": {"creationTimestamp": "2020-01-01T00:00:00Z"}}}
         self.nodes: dict[str, NodeBuilder] = {}
         self.policies: dict[str, Object] = {}

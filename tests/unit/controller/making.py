@@ -9,6 +9,7 @@ from gpusharing.api import names
 from gpusharing.controller.cache import Cache
 from gpusharing.controller.context import Context
 from gpusharing.controller.pace import Pace
+from gpusharing.controller.placing import Placing
 from gpusharing.controller.queue import WorkQueue
 from gpusharing.controller.settings import Settings
 from gpusharing.kube.events import EventRecorder
@@ -31,6 +32,7 @@ def make_context(client: Any = None, *, clock: Callable[[], float] = loop_time, 
             chosen.layout,
             sync_delay=timedelta(seconds=chosen.shared_sync_delay),
             plugin_gone_after=chosen.plugin_gone_after,
+            placing=Placing(on=chosen.placement, lost_after=timedelta(seconds=chosen.node_lost_after)),
         ),
         queue=WorkQueue(),
         pace=Pace(chosen.workers_max),
@@ -50,6 +52,8 @@ def take_in(context: Context, *objects: dict[str, Any]) -> None:
                 cache.put_policy(obj)
             case names.NODE_KIND:
                 cache.put_report(obj)
+            case names.PLACEMENT_KIND:
+                cache.placing.put_placement(obj)
             case "ConfigMap":
                 cache.put_record(obj)
             case _:

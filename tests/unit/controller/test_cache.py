@@ -15,7 +15,8 @@ from tests.support.builders import (
 )
 
 from gpusharing.api import names
-from gpusharing.controller.cache import SHARED_KEY, Cache, Key, is_record
+from gpusharing.controller.cache import Cache, is_record
+from gpusharing.controller.keys import SHARED_KEY, Key
 from gpusharing.core.desired_state import Layout, Outcome
 from gpusharing.core.plan import Change
 from gpusharing.core.progress import Progress

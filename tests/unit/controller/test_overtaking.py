@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.support.builders import make_node, make_policy, make_record, make_report
 
 from gpusharing.api import names
-from gpusharing.controller.cache import KINDS, Cache, Key, Kind
+from gpusharing.controller.cache import KINDS, Cache, Kind
+from gpusharing.controller.keys import Key
 from gpusharing.core.records import record_object
 
 Object = dict[str, Any]

@@ -17,8 +17,9 @@ from tests.unit.controller.making import make_context, take_in
 
 from gpusharing.api import names
 from gpusharing.api.policy import PolicyStatus
-from gpusharing.controller.cache import SHARED_KEY, Cache
+from gpusharing.controller.cache import Cache
 from gpusharing.controller.context import Context
+from gpusharing.controller.keys import SHARED_KEY
 from gpusharing.controller.workers import Workers
 from gpusharing.core.errors import ApiError
 from gpusharing.core.plan import Change

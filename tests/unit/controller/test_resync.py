@@ -12,8 +12,8 @@ from tests.unit.controller.apidouble import RECORDS, ApiDouble
 from tests.unit.controller.making import make_context
 
 from gpusharing.api import names
-from gpusharing.controller.cache import SHARED_KEY, Key
 from gpusharing.controller.context import Context
+from gpusharing.controller.keys import SHARED_KEY, Key
 from gpusharing.controller.resync import ListState, fill, resync, resync_forever
 from gpusharing.core.errors import ApiError
 from gpusharing.core.records import record_object

@@ -69,6 +69,8 @@ def values_of(field: str) -> tuple[Any, Any]:
         return "127.0.0.1:1", "[::1]:65535"
     if isinstance(choices, list) and choices and isinstance(choices[0], str):
         return choices[0], default
+    if isinstance(default, bool):
+        return not default, default
     if isinstance(default, int):
         return default + 1, default + 2
     if isinstance(default, float):

@@ -1,4 +1,4 @@
-"""Key `("node", name)`: the node's record, then its label."""
+"""Key `("node", name)`: what its plugin is told of placements; the node's record, then its label."""
 
 from collections.abc import Awaitable, Callable
 
@@ -20,7 +20,7 @@ from gpusharing.core.plan import (
 )
 from gpusharing.core.repairs import Repairs
 from gpusharing.kube import read
-from gpusharing.kube.apply import apply_action
+from gpusharing.kube.apply import apply_action, apply_reservations
 from gpusharing.kube.client import JsonObject
 from gpusharing.observability.logs import logger
 
@@ -30,6 +30,7 @@ log = logger(__name__)
 async def reconcile_node(context: Context, name: str) -> None:
     """Bring one node to where its owner wants it. Raises ApiError where it has to be tried again."""
     cache = context.cache
+    await _tell(context, name)
     node = cache.nodes.get(name)
     if node is None:
         await _forget(context, name)
@@ -42,6 +43,19 @@ async def reconcile_node(context: Context, name: str) -> None:
     if plan.actions and await _may_start(context, node, plan):
         await _carry_out(context, node, plan)
     _look_again(context, name)
+
+
+async def _tell(context: Context, name: str) -> None:
+    """Tell the node's plugin what the stored plans say, where that differs from what it was told."""
+    placing = context.cache.placing
+    if not placing.to_be_told(name):
+        return
+    gpu_node, wanted = placing.gpu_nodes[name], placing.wanted.get(name, ())
+    answer = await context.write(lambda: apply_reservations(context.client, name, gpu_node.uid, wanted))
+    if answer is None:
+        return  # it was deleted, or created anew: its own event brings the node back
+    log.info("reservations written", node=name, resources=[each.resource for each in wanted])
+    context.enqueue(context.cache.put_report(answer) - {("node", name)})
 
 
 async def _may_start(context: Context, node: Node, plan: NodePlan) -> bool:
@@ -91,7 +105,7 @@ async def _carry_out(context: Context, node: Node, plan: NodePlan) -> None:
     if conflict:
         # Somebody wrote the label between our last look and our write: look at it as it is now, and decide anew.
         log.info("label conflict, looking again", node=name, managers=conflict)
-        fresh = await read.read_node_object(context.client, name, full=cache.layout == "shared")
+        fresh = await read.read_node_object(context.client, name, full=cache.full_nodes)
         context.enqueue(cache.put_node(fresh) if fresh else cache.drop_node(name, node.uid))
         raise ApiError(f"the label of {name} is owned by somebody else: {conflict}", status=409)
     cache.write_errors.pop(name, None)

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from gpusharing.controller.cache import SHARED_KEY
 from gpusharing.controller.context import Context
+from gpusharing.controller.keys import SHARED_KEY
 from gpusharing.core.sharedconfig import plan_shared, read_shared, shared_object
 from gpusharing.kube.apply import apply_shared
 from gpusharing.observability.logs import logger
