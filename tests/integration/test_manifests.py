@@ -25,17 +25,21 @@ CONTROLLER = "gpu-sharing-operator"
 PLUGIN_COMPONENTS = [
     CONFIG / "components" / name for name in ("gpu-operator", "runtime-class", "driver-root", "simulated")
 ]
-OUR_KINDS = {names.POLICY_KIND, names.NODE_KIND}  # their schema is in crds/, and the API server judges them
+CONTROLLER_COMPONENTS = [CONFIG / "components" / name for name in ("stale-resources", "placement-env")]
+OUR_KINDS = {
+    names.POLICY_KIND,
+    names.NODE_KIND,
+    names.PLACEMENT_KIND,
+}  # their schema is in crds/, and the API server judges them
 
 
-@pytest.fixture(params=["default", "samples", "renamed", "shared-layout", "stale-resources", "plugin-components"])
+@pytest.fixture(params=["default", "samples", "renamed", "components", "plugin-components"])
 def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> list[Object]:
     folders = {
         "default": lambda: DEFAULT,
         "samples": lambda: CONFIG / "samples",
         "renamed": lambda: overlay(tmp_path, namespace="gpu-tools", namePrefix="my-"),
-        "shared-layout": lambda: overlay(tmp_path, components=[SHARED_LAYOUT]),
-        "stale-resources": lambda: overlay(tmp_path, components=[CONFIG / "components" / "stale-resources"]),
+        "components": lambda: overlay(tmp_path, components=[SHARED_LAYOUT, *CONTROLLER_COMPONENTS]),
         "plugin-components": lambda: overlay(tmp_path, components=PLUGIN_COMPONENTS),
     }
     return render(folders[request.param]())
@@ -147,11 +151,13 @@ def test_the_probes_ask_the_port_that_the_controller_listens_on(deployment: Obje
 def test_the_names_in_the_manifests_are_those_of_the_code() -> None:
     documents = render(DEFAULT)
     assert only(documents, "Namespace")["metadata"]["name"] == names.NAMESPACE
-    nodes = only(documents, "ValidatingAdmissionPolicy", "node-writes")
+    nodes = only(documents, "ValidatingAdmissionPolicy", "operator-node-writes")
     assert _variable(nodes, "ours") == f"['{names.CONFIG_LABEL}']"
     maps = only(documents, "ValidatingAdmissionPolicy", "configmap-writes")
     assert _variable(maps, "shared") == f"'{names.SHARED_CONFIGMAP}'"
     assert f"request.name.startsWith('{names.RECORD_PREFIX}')" in maps["spec"]["validations"][0]["expression"]
+    [rule] = only(documents, "ValidatingAdmissionPolicy", "placement-pods")["spec"]["validations"]
+    assert f"k.startsWith('{names.PLACE_DOMAIN}')" in rule["expression"]
 
 
 # --- the plugin's pod

@@ -4,7 +4,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.support.cluster.api import CRDS, GPU_NODES, NODES, POLICIES, Api, ApiStatusError, Object, config_maps, leases
+from tests.support.cluster.api import (
+    CRDS,
+    GPU_NODES,
+    NODES,
+    POLICIES,
+    Api,
+    ApiStatusError,
+    Object,
+    config_maps,
+    leases,
+    placements,
+)
 from tests.support.fleet import Fleet
 from tests.support.manifests import DEFAULT, SHARED_LAYOUT, overlay, render
 
@@ -17,10 +28,14 @@ ROLES = {"Role", "ClusterRole"}
 # (role, group, resource, names) → verbs
 CONTROLLER = {
     ("gpusharing.io", "gpusharingpolicies", ""): "list watch",
-    ("gpusharing.io", "gpunodes", ""): "list watch",
+    ("gpusharing.io", "gpunodes", ""): "list patch watch",
+    ("gpusharing.io", "gpuplacements", ""): "list watch",
     ("gpusharing.io", "gpusharingpolicies/status", ""): "patch",
+    ("gpusharing.io", "gpuplacements/status", ""): "patch",
     ("apiextensions.k8s.io", "customresourcedefinitions", "gpusharingpolicies.gpusharing.io"): "get",
+    ("apiextensions.k8s.io", "customresourcedefinitions", "gpuplacements.gpusharing.io"): "get",
     ("", "nodes", ""): "list patch watch",
+    ("", "resourcequotas", ""): "list watch",
     ("", "events", ""): "create patch",
 }
 CONTROLLER_IN_ITS_NAMESPACE = {
@@ -44,6 +59,10 @@ GOLDEN = {
     "ClusterRole gpu-sharing-viewer": {
         ("gpusharing.io", "gpusharingpolicies", ""): "get list watch",
         ("gpusharing.io", "gpunodes", ""): "get list watch",
+        ("gpusharing.io", "gpuplacements", ""): "get list watch",
+    },
+    "ClusterRole gpu-sharing-placement-editor": {
+        ("gpusharing.io", "gpuplacements", ""): "create delete deletecollection get list patch update watch",
     },
     "ClusterRole gpu-sharing-editor": {
         ("gpusharing.io", "gpusharingpolicies", ""): "create delete deletecollection patch update",
@@ -132,6 +151,8 @@ def test_people_get_our_kinds_through_the_roles_of_kubernetes() -> None:
     assert labels["gpu-sharing-viewer"][f"{prefix}view"] == "true"
     assert labels["gpu-sharing-editor"][f"{prefix}admin"] == "true"
     assert f"{prefix}edit" not in labels["gpu-sharing-editor"]  # a policy is a matter of the whole cluster
+    # GPUs that a placement takes are missing to everybody, so nobody gets the role but who is given it
+    assert not [label for label in labels["gpu-sharing-placement-editor"] if label.startswith(prefix)]
 
 
 # --- on the API server
@@ -176,7 +197,12 @@ REFUSED = {
     "create-policies": lambda api: api.create(POLICIES, {"metadata": {"name": "other"}}),
     "delete-policies": lambda api: api.delete(POLICIES, "pack"),
     "create-gpunodes": lambda api: api.create(GPU_NODES, {"metadata": {"name": "gpu-a"}}),
+    "delete-gpunodes": lambda api: api.delete(GPU_NODES, "gpu-a"),
     "patch-gpunode-status": lambda api: api.patch(GPU_NODES, "gpu-a", {"status": {}}, subresource="status"),
+    "patch-placements": lambda api: api.patch(placements("default"), "any", {"spec": {"lead": "a"}}),
+    "create-placements": lambda api: api.create(placements("default"), {"metadata": {"name": "other"}}),
+    "delete-placements": lambda api: api.delete(placements("default"), "any"),
+    "patch-quotas": lambda api: api.patch("/api/v1/namespaces/default/resourcequotas", "any", {"spec": {}}),
     "list-crds": lambda api: api.list(CRDS),
     "get-another-crd": lambda api: api.get(CRDS, "gpunodes.gpusharing.io"),
     "patch-our-crd": lambda api: api.patch(CRDS, names.POLICIES_CRD, {"metadata": {"labels": {"a": "b"}}}),

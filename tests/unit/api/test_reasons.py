@@ -42,4 +42,7 @@ def test_the_condition_types_are_those_of_the_design() -> None:
         "Applied",
         "Conflicted",
         "Degraded",
+        "Valid",
+        "Placed",
+        "Reserved",
     ]

@@ -1,0 +1,295 @@
+"""The fences around placements: whose GPUs a pod may ask for, and who writes what of a `GpuNode` and of ConfigMaps."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.support.cluster.api import GPU_NODES, Api, ApiStatusError, Object, config_maps, placements, pods
+from tests.support.eventually import eventually
+from tests.support.fleet import Fleet
+from tests.support.manifests import CONFIG, SHARED_LAYOUT, installed, overlay
+from tests.support.placements import request_of
+from tests.support.plugintokens import token_of_node
+
+from gpusharing.api import names
+
+NAMESPACES = "/api/v1/namespaces"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+OWN = "place.gpusharing.io/policy.rl-eval.team-a"
+THEIRS = "place.gpusharing.io/policy.rl-eval.team-b"
+NOT_YOURS = "only in the namespace of the placement"
+RESERVATION = {
+    "resource": OWN,
+    "placement": "team-a/rl-eval",
+    "service": "policy",
+    "gpus": ["GPU-1", "GPU-2"],
+    "exclusive": True,
+}
+
+
+@pytest.fixture
+def team(fleet: Fleet) -> str:
+    """Namespace `team-a`, in which pods can be created; returns the path of its pods."""
+    make_namespace(fleet, "team-a")
+    eventually(lambda: is_refused(fleet.api, THEIRS), what="the fence of the pods is in force")
+    return pods("team-a")
+
+
+# --- pods
+
+
+def asking(resource: str, amount: int | str = 1, *, where: str = "containers", part: str = "limits") -> Object:
+    """A pod with a container that asks for so much of the resource, and another that asks for nothing."""
+    asks = {"name": "asks", "image": "example", "resources": {part: {resource: str(amount)}}}
+    containers = {"containers": [{"name": "main", "image": "example"}]}
+    return {"metadata": {"name": "tried"}, "spec": {**containers, where: [*containers.get(where, []), asks]}}
+
+
+@pytest.mark.parametrize("resource", [THEIRS, "place.gpusharing.io/x.my-team-a", "place.gpusharing.io/team-a"])
+def test_no_pod_of_another_namespace_may_ask_for_a_placements_gpus(fleet: Fleet, team: str, resource: str) -> None:
+    for where in ("containers", "initContainers"):
+        with pytest.raises(ApiStatusError, match=NOT_YOURS) as refusal:
+            fleet.api.create(team, asking(resource, where=where), dryRun="All")
+        assert refusal.value.status == 403, where
+
+
+def test_pods_of_the_placements_namespace_may_and_all_others_are_let_alone(fleet: Fleet, team: str) -> None:
+    both = asking(OWN)
+    both["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}
+    bare = {"metadata": {"name": "tried"}, "spec": {"containers": [{"name": "main", "image": "example"}]}}
+    empty = {"metadata": {"name": "tried"}, "spec": {"containers": [{"name": "a", "image": "b", "resources": {}}]}}
+    for pod in (asking(OWN), asking(OWN, where="initContainers"), both, bare, empty, asking("nvidia.com/gpu", 4)):
+        fleet.api.create(team, pod, dryRun="All")
+
+
+def test_the_api_server_itself_refuses_a_request_without_a_limit_and_whatever_would_change_one(
+    fleet: Fleet, team: str
+) -> None:
+    """Why the fence looks at limits only, and at the creation of pods only."""
+    with pytest.raises(ApiStatusError, match="Limit must be set"):
+        fleet.api.create(team, asking(THEIRS, part="requests"), dryRun="All")
+    fleet.api.create(team, asking("nvidia.com/gpu"))
+    stolen = asking(THEIRS)["spec"]
+    debugging = {"spec": {"ephemeralContainers": [{**stolen["containers"][1], "name": "debug"}]}}
+    strategic = {"content_type": "application/strategic-merge-patch+json", "dryRun": "All"}
+    for part, change in (("", {"spec": stolen}), ("/resize", {"spec": stolen}), ("/ephemeralcontainers", debugging)):
+        with pytest.raises(ApiStatusError, match=r"orbidden|nvalid") as refusal:
+            fleet.api.raw("PATCH", f"{team}/tried{part}", change, **strategic)
+        assert refusal.value.status == 422, part
+    fleet.api.raw("DELETE", f"{team}/tried", gracePeriodSeconds="0")
+
+
+def test_a_pod_of_fifty_containers_is_within_the_cost_that_the_api_server_allows(fleet: Fleet, team: str) -> None:
+    limits = {f"place.gpusharing.io/{n:02}.{'p' * 40}.team-a": "1" for n in range(10)}
+    several = [
+        {"name": f"c{n}", "image": "example", "resources": {"limits": limits, "requests": limits}} for n in range(50)
+    ]
+    fleet.api.create(team, {"metadata": {"name": "tried"}, "spec": {"containers": several}}, dryRun="All")
+
+
+# --- GpuNode
+
+
+@pytest.fixture
+def ours(fleet: Fleet, account: Path) -> Iterator[Api]:
+    """A client of the controller's account, and a `GpuNode` of node `gpu-a`; the fence is in force."""
+    fleet.node("gpu-a")
+    fleet.api.create(GPU_NODES, gpu_node())
+    labels = {"metadata": {"labels": {"a": "b"}}}
+    with Api(account) as api:
+        eventually(lambda: must_be_refused(api, GPU_NODES, labels), what="the fence of the GpuNodes is in force")
+        yield api
+
+
+ONLY_RESERVATIONS = "only spec.reservations of a GpuNode that is there may change"
+
+
+def test_the_controller_writes_what_is_reserved_on_a_node_and_nothing_else(fleet: Fleet, ours: Api) -> None:
+    for reservations in ([RESERVATION], []):
+        said = {**gpu_node(), "spec": {"reservations": reservations}}
+        ours.apply(GPU_NODES, said, field_manager=names.PLACEMENT_FIELD_MANAGER)
+        assert fleet.api.get(GPU_NODES, "gpu-a")["spec"]["reservations"] == reservations
+    before = fleet.api.get(GPU_NODES, "gpu-a")
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "b"}
+    for change in (
+        {"labels": {"a": "b"}},
+        {"annotations": {"a": "b"}},
+        {"finalizers": ["example.com/a"]},
+        {"ownerReferences": [owner]},
+    ):
+        with pytest.raises(ApiStatusError, match=ONLY_RESERVATIONS) as refusal:
+            ours.patch(GPU_NODES, "gpu-a", {"metadata": change})
+        assert refusal.value.status == 403
+    with pytest.raises(ApiStatusError, match="cannot create resource"):
+        ours.apply(GPU_NODES, gpu_node("gpu-b"), field_manager=names.PLACEMENT_FIELD_MANAGER)
+    assert fleet.api.get(GPU_NODES, "gpu-a") == before
+
+
+def test_a_plugin_never_writes_what_is_reserved_not_even_on_its_own_node(fleet: Fleet, ours: Api) -> None:
+    reserving = {"spec": {"reservations": [RESERVATION]}}
+    ours.patch(GPU_NODES, "gpu-a", reserving)
+    with Api(token_of_node(fleet, "gpu-a")) as plugin:
+        for change in ({"spec": {"reservations": []}}, {"spec": None}, {"spec": {"reservations": None}}):
+            assert "may not write the spec of a GpuNode" in refusal_of(
+                partial(plugin.patch, GPU_NODES, "gpu-a", change)
+            )
+        report = {**gpu_node(), "status": {"reservationsObservedGeneration": 2}}
+        plugin.apply(GPU_NODES, report, field_manager=names.PLUGIN, force=True, subresource="status")
+        plugin.apply(GPU_NODES, gpu_node(), field_manager=names.PLUGIN, force=True)
+        assert fleet.api.get(GPU_NODES, "gpu-a")["spec"] == reserving["spec"]
+
+        fleet.api.delete(GPU_NODES, "gpu-a")
+        made = {**gpu_node(), **reserving}
+        assert "may not write the spec" in refusal_of(
+            lambda: plugin.apply(GPU_NODES, made, field_manager=names.PLUGIN, force=True)
+        )
+        plugin.apply(GPU_NODES, gpu_node(), field_manager=names.PLUGIN, force=True)
+
+
+# --- people
+
+
+def test_an_editor_of_a_namespace_writes_no_placements_until_somebody_gives_him_the_role(fleet: Fleet) -> None:
+    make_namespace(fleet, "team-a")
+    where = placements("team-a")
+    made = placement("tried", "team-a")
+    # what `edit` and `admin` are made of where a controller puts them together
+    for role in ("system:aggregate-to-edit", "system:aggregate-to-admin", "gpu-sharing-editor"):
+        with bound(fleet, role, "team-a") as person:
+            assert "cannot create resource" in refusal_of(lambda: person.create(where, made, dryRun="All")), role
+    with bound(fleet, "gpu-sharing-placement-editor", "team-a") as person:
+        person.create(where, made)
+        person.patch(where, "tried", {"spec": {"gpuOrder": "aligned"}})
+        assert "cannot patch resource" in refusal_of(
+            lambda: person.patch(where, "tried", {"status": {"planHash": "mine"}}, subresource="status")
+        )
+        assert "cannot create resource" in refusal_of(lambda: person.create(placements("default"), placement("tried")))
+        person.delete(where, "tried")
+    with bound(fleet, "gpu-sharing-viewer", "team-a") as person:
+        assert person.list(where) == []
+
+
+def test_what_the_controller_does_with_placements_is_allowed(fleet: Fleet, ours: Api) -> None:
+    where = placements("default")
+    fleet.api.create(where, placement("tried"))
+    assert [each["metadata"]["name"] for each in ours.list("/apis/gpusharing.io/v1alpha1/gpuplacements")] == ["tried"]
+    ours.patch(where, "tried", {"status": {"planHash": "6d1f"}}, subresource="status")
+    assert isinstance(ours.list("/api/v1/resourcequotas"), list)
+    assert ours.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "gpuplacements.gpusharing.io")
+
+
+# --- ConfigMaps of `enforcement: env`
+
+
+def test_for_env_the_controller_writes_configmaps_that_a_placement_owns_and_no_others(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    make_namespace(fleet, "gpu-operator")
+    base = overlay(tmp_path / "base", namespace="gpu-placing", namePrefix="my-")
+    folder = overlay(
+        tmp_path / "top", resources=[base], components=[SHARED_LAYOUT, CONFIG / "components" / "placement-env"]
+    )
+    made = fleet.api.create(placements("default"), placement("rl-eval"))
+    mine, other = owned(made), owned({**made, "metadata": {**made["metadata"], "name": "other"}})
+    where = config_maps("default")
+    fleet.api.create(where, {"metadata": {"name": "rl-eval.theirs"}, "data": {"a": "1"}})
+    with (
+        installed(fleet.cluster, folder),
+        Api(fleet.cluster.kubeconfig_for("my-gpu-sharing-operator", "gpu-placing")) as ours,
+    ):
+        foreign = {"metadata": {"name": "probe"}}
+        eventually(lambda: must_be_refused(ours, where, foreign, create=True), what="the fence is in force")
+
+        ours.apply(where, mine, field_manager=names.PLACEMENT_FIELD_MANAGER)
+        ours.apply(where, {**mine, "data": {"gpu-a": "2"}}, field_manager=names.PLACEMENT_FIELD_MANAGER)
+        assert fleet.api.get(where, "rl-eval.policy")["data"] == {"gpu-a": "2"}
+        stolen = {**mine, "metadata": {**mine["metadata"], "name": "rl-eval.theirs"}}
+        for attempt in (
+            lambda: ours.patch(where, "rl-eval.theirs", {"data": {"a": "2"}}),
+            lambda: ours.create(where, {**other, "metadata": {**other["metadata"], "name": "rl-eval.judge"}}),
+            lambda: ours.apply(where, stolen, field_manager=names.PLACEMENT_FIELD_MANAGER, force=True),
+            lambda: ours.patch(where, "rl-eval.policy", {"metadata": {"ownerReferences": None}}),
+            lambda: ours.create(where, {"metadata": {"name": names.SHARED_CONFIGMAP}}),
+            # its own namespace is left to the fence that is there already
+            lambda: ours.create(config_maps("gpu-placing"), {**mine, "metadata": {"name": "rl-eval.policy"}}),
+        ):
+            assert "may be written" in refusal_of(attempt)
+        assert "cannot delete resource" in refusal_of(lambda: ours.delete(where, "rl-eval.policy"))
+        # layout `shared` works on beside it
+        shared = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": names.SHARED_CONFIGMAP}}
+        ours.apply(config_maps("gpu-operator"), shared, field_manager=names.FIELD_MANAGER)
+        ours.delete(config_maps("gpu-operator"), names.SHARED_CONFIGMAP)
+        ours.create(config_maps("gpu-placing"), {"metadata": {"name": "gpusharing-gpu-a"}})
+
+
+# --- helpers
+
+
+def gpu_node(name: str = "gpu-a") -> Object:
+    return {"apiVersion": names.API_VERSION, "kind": names.NODE_KIND, "metadata": {"name": name}}
+
+
+def placement(name: str, namespace: str = "default") -> Object:
+    metadata = {"name": name, "namespace": namespace}
+    spec = request_of("P01")
+    return {"apiVersion": names.API_VERSION, "kind": names.PLACEMENT_KIND, "metadata": metadata, "spec": spec}
+
+
+def owned(by: Object) -> Object:
+    """The ConfigMap of a placement's service `policy`."""
+    owner = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.PLACEMENT_KIND,
+        "name": by["metadata"]["name"],
+        "uid": by["metadata"]["uid"],
+    }
+    metadata = {"name": f"{owner['name']}.policy", "ownerReferences": [owner]}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"gpu-a": "1,2"}}
+
+
+def make_namespace(fleet: Fleet, name: str) -> None:
+    """A namespace with the account that pods have, which no controller makes here."""
+    for where, body in ((NAMESPACES, name), (f"{NAMESPACES}/{name}/serviceaccounts", "default")):
+        if body not in [item["metadata"]["name"] for item in fleet.api.list(where)]:
+            fleet.api.create(where, {"metadata": {"name": body}})
+
+
+def refusal_of(attempt: Callable[[], object]) -> str:
+    """Why the API server answers 403; empty = it does not."""
+    try:
+        attempt()
+    except ApiStatusError as error:
+        if error.status == 403:
+            return str(error)
+        raise
+    return ""
+
+
+def is_refused(api: Api, resource: str) -> None:
+    """Whether the API server has the fence already: it reads policies anew once a second or so."""
+    assert NOT_YOURS in refusal_of(lambda: api.create(pods("team-a"), asking(resource), dryRun="All"))
+
+
+def must_be_refused(api: Api, where: str, body: Object, *, create: bool = False) -> None:
+    merge = {"content_type": "application/merge-patch+json", "dryRun": "All"}
+    assert refusal_of(
+        lambda: api.create(where, body, dryRun="All") if create else api.raw("PATCH", f"{where}/gpu-a", body, **merge)
+    )
+
+
+@contextmanager
+def bound(fleet: Fleet, role: str, namespace: str) -> Iterator[Api]:
+    """A client of an account that has a ClusterRole in a namespace."""
+    accounts, bindings = f"{NAMESPACES}/{namespace}/serviceaccounts", f"{RBAC}/namespaces/{namespace}/rolebindings"
+    subject = {"kind": "ServiceAccount", "namespace": namespace, "name": "person"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    fleet.api.create(accounts, {"metadata": {"name": "person"}})
+    fleet.api.create(bindings, {"metadata": {"name": "person"}, "roleRef": reference, "subjects": [subject]})
+    try:
+        with Api(fleet.cluster.kubeconfig_for("person", namespace)) as api:
+            yield api
+    finally:
+        fleet.api.delete(bindings, "person")
+        fleet.api.delete(accounts, "person")
