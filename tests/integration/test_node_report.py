@@ -54,7 +54,11 @@ async def reporting(fleet: Fleet, calls: list[Call], node: str = "gpu-a") -> Asy
         async for seen in watch_object(client, paths.NODES, node, first_pause=0.1, longest_pause=0.5):
             reporter.see_node(seen)
 
-    tasks = [asyncio.create_task(follow()), asyncio.create_task(reporter.run())]
+    async def follow_gpu_node() -> None:
+        async for found in watch_object(client, paths.GPU_NODES, node, first_pause=0.1, longest_pause=0.5):
+            reporter.see_gpu_node(found)
+
+    tasks = [asyncio.create_task(each) for each in (follow(), follow_gpu_node(), reporter.run())]
     try:
         yield reporter
         assert not any(task.done() for task in tasks)

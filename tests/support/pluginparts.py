@@ -19,6 +19,7 @@ from gpusharing.core.occupancy import PodDevices
 from gpusharing.core.options import Options
 from gpusharing.core.serving import ServedConfig
 from gpusharing.deviceplugin.config_source import Desired
+from gpusharing.deviceplugin.ledger import LedgerKeeper
 from gpusharing.deviceplugin.plugin import Plugin, PluginTimes, State
 from gpusharing.deviceplugin.registration import RegistrationStatus
 from gpusharing.deviceplugin.usage import Usage
@@ -80,13 +81,15 @@ class ServerDouble:
         self.view, self._node = view, node
         self.running = False
         self.problem = ""
+        # a kubelet that is restarted opens another one
+        self.streams = 1
         self.stop_takes = 0.0
         self.ended = float("-inf")
 
     @property
     def status(self) -> RegistrationStatus:
         taken = self.running and not self.problem
-        return RegistrationStatus(self.view.name, taken, taken, self.running, self.problem)
+        return RegistrationStatus(self.view.name, taken, taken, self.running, self.problem, self.streams)
 
     def start(self) -> None:
         for other in self._node.servers[self.view.name]:
@@ -132,6 +135,7 @@ class Node:
         *,
         options: Options | None = None,
         restored: State | None = None,
+        ledger: LedgerKeeper | None = None,
         runtime: str = "",
         times: PluginTimes | None = None,
     ) -> None:
@@ -153,6 +157,7 @@ class Node:
             lambda view: ServerDouble(view, self),
             report=self.reports.append,
             save=self._save,
+            reservations=ledger,
             restored=restored or State(),
             runtime=runtime,
             times=times or PluginTimes(),

@@ -170,6 +170,13 @@ def still_reserved(ledger: Ledger, resources: Sequence[Resource]) -> tuple[Resou
     return tuple(found)
 
 
+def shared_gpus(ledger: Ledger, inventory: Inventory) -> Inventory:
+    """Return the inventory without the GPUs that are not shared; the same object if all are."""
+    if not ledger.claims:
+        return inventory
+    return replace(inventory, gpus=tuple(gpu for gpu in inventory.gpus if gpu.uuid not in ledger.claims))
+
+
 def _usable(inventory: Inventory, served: ServedConfig) -> frozenset[str]:
     if served.mps is not None:
         return frozenset()

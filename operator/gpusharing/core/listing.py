@@ -14,7 +14,7 @@ withheld    the config has it, but a retiring id of its GPU may be held: Unhealt
 kubelet may have chosen the id just before; with no call of the resource open. Times are seconds of a monotonic clock.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
@@ -175,15 +175,12 @@ def lost(listing: Listing, inventory: Inventory) -> dict[str, str]:
     return {gpu: f"{gpu} is no longer there" for gpu in gpus if gpu not in present}
 
 
-def linger_anew(listing: Listing, now: float, resources: Collection[str]) -> Listing:
-    """Return the listing with every wait of these resources begun anew, for a kubelet that was restarted.
+def linger_anew(listing: Listing, now: float) -> Listing:
+    """Return the listing with every wait begun anew: plugin or kubelet was restarted (placement guide, 8.2).
 
     Ids that retire stay Unhealthy for another `linger`, and another look has to show that nobody holds them.
     """
-    lists = {
-        name: _waiting_anew(entries, now) if name in resources else entries for name, entries in listing.lists.items()
-    }
-    return Listing(MappingProxyType(lists))
+    return Listing(MappingProxyType({name: _waiting_anew(entries, now) for name, entries in listing.lists.items()}))
 
 
 def listed_resources(listing: Listing) -> tuple[Resource, ...]:

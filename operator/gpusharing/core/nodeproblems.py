@@ -14,6 +14,8 @@ from gpusharing.core.fragmentation import Fragmentation
 from gpusharing.core.listing import Listing, Row, rows
 from gpusharing.core.occupancy import PodDevices, held_twice
 from gpusharing.core.oneline import few, one_line
+from gpusharing.core.reservationreport import Reserved
+from gpusharing.core.reservations import is_place
 from gpusharing.core.serving import ServedConfig
 from gpusharing.core.staleresources import NONE, of_a_gpu_plugin
 
@@ -30,6 +32,7 @@ class Observed:
     # UUID of a GPU or MIG device, or a single id → why it is broken
     sick: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     listing: Listing = field(default_factory=Listing)
+    reservations: Reserved = field(default_factory=Reserved)
     # None = nothing is served: no config was ever good
     served: ServedConfig | None = None
     # the desired config, if its text is good
@@ -170,9 +173,23 @@ def _mismatch(observed: Observed) -> Iterator[Problem]:
 
 
 def _retiring(observed: Observed) -> Iterator[Problem]:
-    found = [_counted(row) for row in rows(observed.listing) if row.retiring or row.withheld]
+    found = [_counted(row) for row in rows(_shared(observed)) if row.retiring or row.withheld]
     if found:
         yield Problem(Reason.DEVICES_RETIRING, f"Devices of an earlier config may still be held: {few(found)}.")
+
+
+def _shared(observed: Observed) -> Listing:
+    """Return the lists without GPUs that are not shared: that their ids retire is as it should be."""
+    gpus = observed.reservations.gpus
+    if not gpus:
+        return observed.listing
+    return Listing(
+        {
+            name: {id_: entry for id_, entry in entries.items() if entry.device.gpu not in gpus}
+            for name, entries in observed.listing.lists.items()
+            if not is_place(name)
+        }
+    )
 
 
 def _counted(row: Row) -> str:

@@ -50,6 +50,8 @@ def node_status(
         resources=resources[:ROWS_MAX],
         stale_resources=list(stale[:ROWS_MAX]),
         occupancy=_occupancy(observed)[:ROWS_MAX],
+        reservations_observed_generation=observed.reservations.generation,
+        reservations=list(observed.reservations.rows),
         fragmentation=_fragmentation(observed.fragmentation) if observed.fragmentation else None,
         history=_history(observed, previous, now),
         conditions=[_condition(observed, listed, previous, now)],
@@ -140,6 +142,8 @@ def _condition(observed: Observed, listed: Rows, previous: GpuNodeStatus | None,
     message = " ".join([problem.sentence for problem in found] or [_all_is_well(listed)])
     if observed.pod_resources_error:
         message += f" What pods hold is not known: {observed.pod_resources_error.rstrip('.')}."
+    if observed.reservations.problem:
+        message += f" Reservations wait: {observed.reservations.problem.rstrip('.')}."
     if observed.not_alone:
         message += f" Not alone on this host: {observed.not_alone.rstrip('.')}."
     before = next((old for old in previous.conditions if old.type == READY_CONDITION), None) if previous else None

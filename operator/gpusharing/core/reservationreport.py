@@ -1,6 +1,7 @@
 """How far each reservation is, as `GpuNode.status` shows it (placement guide, 5.5, 8.2)."""
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from gpusharing.api.node import MAX_RESERVATIONS, ReservationReport, ReservationState
@@ -10,6 +11,19 @@ from gpusharing.core.reservations import Wanted, is_place
 
 # resource → ids that the kubelet had of it when it confirmed all of them
 Confirmed = Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What there is to say of a node's reservations."""
+
+    # of the spec that they follow; None = there is none
+    generation: int | None = None
+    rows: tuple[ReservationReport, ...] = ()
+    # GPUs that are not shared
+    gpus: frozenset[str] = frozenset()
+    # why no reservation changes; empty = they can
+    problem: str = ""
 
 
 def confirmed_names(

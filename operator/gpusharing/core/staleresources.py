@@ -28,9 +28,9 @@ class Look:
 
 
 def of_a_gpu_plugin(resource: str) -> bool:
-    """Whether only a plugin for GPUs can have made the resource."""
+    """Whether only a plugin for GPUs can have made the resource; names of placements only ours makes."""
     unshared = resource.removesuffix(names.SHARED_SUFFIX)
-    return unshared == names.GPU_RESOURCE or unshared.startswith(names.MIG_RESOURCE_PREFIX)
+    return unshared == names.GPU_RESOURCE or unshared.startswith((names.MIG_RESOURCE_PREFIX, names.PLACE_DOMAIN))
 
 
 def look(uid: str, report: GpuNodeStatus, capacity: Mapping[str, str], allocatable: Mapping[str, str]) -> Look:

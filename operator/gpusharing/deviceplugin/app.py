@@ -14,18 +14,19 @@ from gpusharing.core.errors import GpuSharingError
 from gpusharing.core.health import read_health_checks
 from gpusharing.core.nodeproblems import Observed, problems
 from gpusharing.core.serving import ServedConfig
-from gpusharing.deviceplugin import checkpoint
 from gpusharing.deviceplugin.config_source import ConfigFileSource
 from gpusharing.deviceplugin.decider import DecisionTimes
 from gpusharing.deviceplugin.hardware import Hardware
 from gpusharing.deviceplugin.host import LocalHost
 from gpusharing.deviceplugin.imports import import_beside
 from gpusharing.deviceplugin.kubelet import KubeletWatcher
+from gpusharing.deviceplugin.ledger import LedgerKeeper
 from gpusharing.deviceplugin.plugin import Plugin, PluginTimes, State
 from gpusharing.deviceplugin.pod_resources import PodResources
 from gpusharing.deviceplugin.registration import ResourceServer
 from gpusharing.deviceplugin.settings import Settings, read_settings, refuse_platform
 from gpusharing.deviceplugin.sockets import FolderGone, HostLock, PluginFolder
+from gpusharing.deviceplugin.statefile import CHECKPOINT, LEDGER
 from gpusharing.deviceplugin.usage import Usage
 from gpusharing.deviceplugin.view import View
 from gpusharing.deviceplugin.watchdog import STUCK_SECONDS, Watchdog
@@ -92,12 +93,13 @@ class App:
     async def run(self) -> int:
         """Start everything, and stop it in order."""
         self._say_who_is_left(self._folder.remove_stale())
+        reservations = self._restore_reservations()
         restored, found = self._restore()
-        self._make_plugin(restored)
+        self._make_plugin(restored, reservations)
         self._on_signals()
         try:
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(each) for each in self._tasks(found)]
+                running = [tasks.create_task(each) for each in self._tasks(found and reservations.is_complete)]
                 await self._stop.wait()
                 await self._plugin.stop()
                 for task in running:
@@ -155,7 +157,7 @@ class App:
         self._cluster = await Cluster.join(self._settings, self._metrics, has_checkpoint=has_checkpoint)
         if not self._plugin.waiting:
             self._cluster.report(self._plugin.observed)
-        await self._cluster.run(self._plugin.desire)
+        await self._cluster.run(self._plugin)
 
     async def _serve_alone(self) -> None:
         """Serve once no other plugin does, or did not end for too long (F07)."""
@@ -181,7 +183,7 @@ class App:
 
     def _restore(self) -> tuple[State, bool]:
         """Return what a former process left, and whether there was anything."""
-        found, problem = checkpoint.load(self._state_dir)
+        found, problem = CHECKPOINT.load(self._state_dir)
         if problem:
             log.warning("no checkpoint", why=problem)
         if found is None:
@@ -192,7 +194,16 @@ class App:
             log.warning("a part of the checkpoint is lost", what=part)
         return State(accepted, listing, found.runtime), True
 
-    def _make_plugin(self, restored: State) -> None:
+    def _restore_reservations(self) -> LedgerKeeper:
+        """Return who keeps the ledger; with a config file alone nothing is ever reserved."""
+        if self._file:
+            return LedgerKeeper.idle()
+        found, problem = LEDGER.load(self._state_dir)
+        if problem:
+            log.warning("no ledger of reservations", why=problem)
+        return LedgerKeeper(lambda ledger: LEDGER.save(self._state_dir, ledger), found)
+
+    def _make_plugin(self, restored: State, reservations: LedgerKeeper) -> None:
         settings = self._settings
         checks, notes = read_health_checks(settings.disable_healthchecks, settings.enable_healthchecks)
         for note in notes:
@@ -215,6 +226,7 @@ class App:
             self._serve,
             report=self._report,
             save=self._save,
+            reservations=reservations,
             restored=restored,
             runtime=settings.container_runtime,
             times=PluginTimes(decisions=DecisionTimes(spacing=settings.change_spacing)),
@@ -263,7 +275,7 @@ class App:
             await asyncio.sleep(COUNT_SECONDS)
 
     def _save(self, state: State) -> bool:
-        problem = checkpoint.save(self._state_dir, checkpoint_of(state.accepted, state.listing, state.runtime))
+        problem = CHECKPOINT.save(self._state_dir, checkpoint_of(state.accepted, state.listing, state.runtime))
         if problem and problem != self._said:
             log.warning("what is served may be lost with a restart", why=problem)
         self._said = problem

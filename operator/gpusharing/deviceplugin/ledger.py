@@ -8,19 +8,19 @@ Without a ledger, at the first start or where it was lost, only what pods hold u
 the API server has said what is reserved: any other GPU may be somebody's (placement guide, 8.2).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from gpusharing.core.devices import Inventory
 from gpusharing.core.ledger import Facts, Ledger, advance_ledger, rebuilt, reserved_part, shared_part, still_reserved
 from gpusharing.core.listing import Listing
 from gpusharing.core.occupancy import PodDevices
+from gpusharing.core.reservationreport import Confirmed, Reserved, reservation_reports
 from gpusharing.core.reservations import Wanted, is_place
 from gpusharing.core.resources import Resource
+from gpusharing.core.staleresources import NONE
 from gpusharing.observability.logs import logger
 
 log = logger(__name__)
-
-NONE = "0"
 
 
 class LedgerKeeper:
@@ -52,11 +52,6 @@ class LedgerKeeper:
         """Return one that keeps nothing: with a config file alone there are no reservations."""
         return cls(lambda ledger: "", Ledger())
 
-    @property
-    def generation(self) -> int | None:
-        """Return the generation of the spec that is followed; before the API server answers, that from the file."""
-        return self.ledger.generation if self.wanted is None else self.wanted.generation
-
     def want(self, wanted: Wanted) -> None:
         """Take in what the API server says is to be reserved."""
         self.wanted = wanted
@@ -81,6 +76,16 @@ class LedgerKeeper:
         after = advance_ledger(self.ledger, wanted, facts() if concerned else Facts())
         if after != self._saved and now >= self._try_from:
             self._take(after, now)
+
+    def is_due(self, now: float) -> bool:
+        """Whether a step that could not be saved is to be tried again."""
+        return bool(self.problem) and now >= self._try_from
+
+    def report(self, listing: Listing, held: Mapping[str, Collection[str]], confirmed: Confirmed) -> Reserved:
+        """Return what there is to report."""
+        rows = reservation_reports(self.ledger, self.wanted or Wanted(), listing, held, confirmed)
+        generation = self.ledger.generation if self.wanted is None else self.wanted.generation
+        return Reserved(generation, rows, frozenset(self.ledger.claims), self.problem)
 
     def divide(self, resources: Sequence[Resource], inventory: Inventory | None) -> tuple[Resource, ...]:
         """Return what is to be listed, if `resources` is what the config makes of all GPUs.

@@ -31,7 +31,6 @@ from gpusharing.kube import paths
 from gpusharing.kube.apply import apply_gpu_node, apply_gpu_node_status, apply_node_condition
 from gpusharing.kube.client import Client, JsonObject
 from gpusharing.kube.events import EventRecorder
-from gpusharing.kube.objectwatch import watch_object
 from gpusharing.observability.logs import logger
 
 log = logger(__name__)
@@ -39,7 +38,7 @@ log = logger(__name__)
 # `kubectl describe node` prints it, and every kubelet's status write carries it along.
 NODE_MESSAGE_MAX = 512
 _ON_NODE = ("status", "reason", "message")
-_DOMAIN = names.RESOURCE_DOMAIN
+_DOMAINS = (names.RESOURCE_DOMAIN, names.PLACE_DOMAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +125,17 @@ class NodeReporter:
         self._node = _own_node(node) if node else None
         self._wake.set()
 
+    def see_gpu_node(self, gpu_node: JsonObject | None) -> None:
+        """Take in the `GpuNode` as a watch shows it; one that somebody deleted is written again (F53)."""
+        if gpu_node is None and self._written is not None:
+            self._written.present = False
+            self._wake.set()
+
     async def run(self) -> None:
         """Report until cancelled."""
         if self._has_checkpoint:
             await asyncio.sleep(self._jitter() * self._times.start)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._notice_deletion())
-            tasks.create_task(self._keep_reporting())
-
-    async def _notice_deletion(self) -> None:
-        """Write a `GpuNode` again that somebody deleted (F53)."""
-        async for found in watch_object(self._client, paths.GPU_NODES, self._name, only_metadata=True):
-            if found is None and self._written is not None:
-                self._written.present = False
-                self._wake.set()
+        await self._keep_reporting()
 
     async def _keep_reporting(self) -> None:
         while True:
@@ -267,7 +263,7 @@ def _own_node(node: JsonObject) -> OwnNode:
     status = node.get("status") or {}
     conditions = {said.get("type"): said for said in status.get("conditions") or ()}
     said = conditions.get(READY_CONDITION) or {}
-    capacity = {name: count for name, count in (status.get("capacity") or {}).items() if name.startswith(_DOMAIN)}
+    capacity = {name: count for name, count in (status.get("capacity") or {}).items() if name.startswith(_DOMAINS)}
     return OwnNode(node["metadata"]["uid"], capacity, {key: said[key] for key in _ON_NODE if key in said})
 
 

@@ -1,10 +1,11 @@
 """The node's device plugin: from everything observed to what is listed, served and reported.
 
     config ─► decider ─┐
-    GPUs ──────────────┼─► advance the lists ─► servers, report, checkpoint
-    pods ──────────────┘
+    reservations ──────┼─► advance the ledger ─► advance the lists ─► servers, report, checkpoint
+    GPUs, pods ────────┘
 
-Whoever observes something calls `wake`. The lists wait for nothing: not for kubelet, NVML, API server, disk or host.
+Whoever observes something calls `wake`. The lists wait for nothing: not for kubelet, NVML, API server, disk or host;
+but a GPU that changes its owner waits until the disk has it.
 """
 
 import asyncio
@@ -15,25 +16,37 @@ from types import MappingProxyType
 
 from gpusharing.core.acceptance import Accepted
 from gpusharing.core.devices import Inventory
-from gpusharing.core.listing import LINGER, SETTLE, Listing, advance, listed_resources, lost, next_deadline
+from gpusharing.core.ledger import Facts, facts_of, shared_gpus
+from gpusharing.core.listing import (
+    LINGER,
+    SETTLE,
+    Listing,
+    advance,
+    linger_anew,
+    listed_resources,
+    lost,
+    next_deadline,
+)
 from gpusharing.core.nodeproblems import Observed
 from gpusharing.core.options import Options
+from gpusharing.core.reservationreport import Confirmed, confirmed_names
+from gpusharing.core.reservations import Wanted
 from gpusharing.core.resources import Resource, gone
 from gpusharing.core.serving import ServedConfig
 from gpusharing.deviceplugin.config_source import Desired
 from gpusharing.deviceplugin.decider import SHORTEST, Decider, DecisionTimes
 from gpusharing.deviceplugin.edges import Hardware, Host, Server
 from gpusharing.deviceplugin.fragmentation import FragmentationLook
+from gpusharing.deviceplugin.ledger import LedgerKeeper
 from gpusharing.deviceplugin.overruled import Overruled
 from gpusharing.deviceplugin.registration import RegistrationStatus
+from gpusharing.deviceplugin.servers import Servers, ServerTimes, Shown
 from gpusharing.deviceplugin.usage import Usage
 from gpusharing.deviceplugin.view import View
-from gpusharing.observability.logs import logger
-
-log = logger(__name__)
 
 GPUS_NOT_SEEN = "the GPUs have not been looked at yet"
 CONFIG_NOT_KNOWN = "which config the node should serve is not known yet"
+RESERVATIONS_NOT_KNOWN = "which GPUs of the node are reserved is not known yet: the API server has not said"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +56,6 @@ class PluginTimes:
     # what a kubelet may need between its choice and our `Allocate`, and how long an id lingers before it is left out
     settle: float = SETTLE
     linger: float = LINGER
-    # the list of a resource that ends is empty for so long before its server stops
-    farewell: float = 1.0
-    # from the end of a server to the next one of the same resource (kubelet contract 3.2)
-    margin: float = 0.5
     # a look at what the kubelet makes of a list counts if it began so long after the list changed
     confirm: float = 0.3
     # between two looks at what nobody tells us of
@@ -56,6 +65,7 @@ class PluginTimes:
     # from a change to its being saved: the kubelet hears of it first; and until a disk that failed is tried again
     save: float = 0.05
     save_again: float = 10.0
+    servers: ServerTimes = field(default_factory=ServerTimes)
     decisions: DecisionTimes = field(default_factory=DecisionTimes)
 
 
@@ -82,18 +92,18 @@ class Plugin:
         *,
         report: Callable[[Observed], None] = lambda observed: None,
         save: Callable[[State], bool] = lambda state: True,
+        reservations: LedgerKeeper | None = None,
         restored: State = State(),
         runtime: str = "",
         times: PluginTimes = PluginTimes(),
     ) -> None:
         """`restored` is what a former process had saved; `runtime` is a setting that wins over the Node's word.
 
-        `save` returns whether it could; serving never waits for a disk (F25).
+        `save` returns whether it could; serving never waits for a disk (F25). Without `reservations` there are none.
         """
         self._hardware = hardware
         self._host = host
         self._usage = usage
-        self._serve = serve
         self._report = report
         self._save = save
         self._times = times
@@ -113,14 +123,16 @@ class Plugin:
             node_runtime=restored.runtime,
             times=times.decisions,
         )
-        self._views: dict[str, View] = {}
-        self._servers: dict[str, Server] = {}
-        self._farewells: dict[str, asyncio.Task[None]] = {}
+        self._reservations = reservations or LedgerKeeper.idle()
+        self._servers = Servers(serve, self._view, self._ended, times.servers)
         self._fragmentation = FragmentationLook(times.fragmentation)
         self._overruled = Overruled()
-        self._streams: frozenset[str] = frozenset()
+        # what the kubelet confirmed of the names of placements
+        self._confirmed: Confirmed = MappingProxyType({})
         # when lists or streams last changed; the kubelet's word from before is no word on them
         self._changed_at = float("-inf")
+        # when we began, or a kubelet ended or began: what was seen of the one before counts no more
+        self._restarted_at: float | None = None
         # why nothing can be said of the node yet; empty = `observed` can be
         self.waiting = GPUS_NOT_SEEN
         # what the host's lock says of another plugin; set from outside
@@ -138,10 +150,20 @@ class Plugin:
         """Take in which config the node should serve."""
         self._decider.desire(desired)
 
+    def reserve(self, wanted: Wanted) -> None:
+        """Take in which GPUs are to be reserved."""
+        self._reservations.want(wanted)
+        self.wake()
+
+    def see_node(self, capacity: Mapping[str, str]) -> None:
+        """Take in resource → quantity as the Node shows it."""
+        self._reservations.see_node(capacity)
+        self.wake()
+
     @property
     def servers(self) -> tuple[RegistrationStatus, ...]:
         """Return how each resource stands with the kubelet."""
-        return tuple(server.status for server in self._servers.values())
+        return self._servers.statuses
 
     @property
     def served(self) -> ServedConfig | None:
@@ -160,9 +182,7 @@ class Plugin:
 
     async def stop(self) -> None:
         """End all servers at once (P11), and save what was not yet."""
-        for task in self._farewells.values():
-            task.cancel()
-        await asyncio.gather(*(server.stop() for server in self._servers.values()))
+        await self._servers.stop()
         self._save_changes()
 
     async def _keep_lists(self) -> None:
@@ -193,7 +213,9 @@ class Plugin:
 
     def _signs(self) -> tuple[object, ...]:
         """Return what nobody tells us of."""
-        return self.servers, self._is_confirmed(), self._wanted(), self._fragmentation.is_due
+        now = asyncio.get_running_loop().time()
+        times = self._is_confirmed(), self._is_settled(now), self._reservations.is_due(now)
+        return self.servers, times, self._wanted(), self._fragmentation.is_due
 
     async def _keep_saved(self) -> None:
         while True:
@@ -215,6 +237,8 @@ class Plugin:
 
     def _advance(self) -> None:
         now = asyncio.get_running_loop().time()
+        self._note_streams()
+        self._reservations.advance(now, self._usage.pods, lambda: self._facts(now))
         wanted = self._wanted()
         self._sick = self._sick_among(wanted)
         listing = advance(
@@ -222,9 +246,9 @@ class Plugin:
             wanted,
             self.served or ServedConfig(),
             sick=self._sick,
-            held=self._usage.held(),
+            held=self._usage.held() if self._usage.looked_at >= (self._restarted_at or 0.0) else None,
             held_at=self._usage.looked_at,
-            calls_open=frozenset(name for name, view in self._views.items() if view.is_answering),
+            calls_open=self._servers.answering,
             now=now,
             linger=self._times.linger,
             settle=self._times.settle,
@@ -233,12 +257,27 @@ class Plugin:
             self._listing = listing
             self._confirm_anew()
 
+    def _note_streams(self) -> None:
+        """Take note of streams that opened and ended: what was seen of the kubelet before may count no more."""
+        now = asyncio.get_running_loop().time()
+        changed, restarted = self._servers.note_streams()
+        if restarted or self._restarted_at is None:
+            self._restarted_at = now
+            self._listing = linger_anew(self._listing, now)
+        if changed:
+            self._confirm_anew()
+
+    def _facts(self, now: float) -> Facts:
+        allocatable = self._usage.allocatable if self._is_settled(now) else None
+        return facts_of(self._listing, self._hardware.inventory, self.served, self._usage.held(), allocatable)
+
     def _wanted(self) -> tuple[Resource, ...]:
         """Return what should be listed; before the hardware was seen, what was listed before the restart."""
         fitted = self._decider.decision.fitted
         if fitted is None:
-            return listed_resources(self._listing)
-        return tuple(each for each in fitted.resources if not each.mps or self._has_daemon(each, fitted.served))
+            return self._reservations.divide(listed_resources(self._listing), None)
+        resources = [each for each in fitted.resources if not each.mps or self._has_daemon(each, fitted.served)]
+        return self._reservations.divide(resources, self._hardware.inventory or Inventory())
 
     def _has_daemon(self, resource: Resource, served: ServedConfig) -> bool:
         """Whether the resource's MPS shares are listed already, or may be, since their daemon is ready."""
@@ -257,42 +296,26 @@ class Plugin:
 
     def _show(self) -> None:
         """Have each resource served as it is listed now."""
-        inventory, held = self._hardware.inventory or Inventory(), self._usage.held() or {}
-        facts = self._decider.decision.facts
-        for name in self._listing.lists:
-            if name not in self._views:
-                self._views[name] = self._view(name)
-            changed = self._views[name].show(self._listing, inventory, facts, held)
-            if name not in self._servers:
-                self._servers[name] = self._serve(self._views[name])
-                self._servers[name].start()
-            elif changed:
-                self._servers[name].changed()
-        for name in self._listing.ended:
-            if name not in self._farewells:
-                self._farewells[name] = asyncio.create_task(self._bid_farewell(name))
-        streams = frozenset(status.resource for status in self.servers if status.stream_open)
-        if streams != self._streams:
-            self._streams = streams
-            self._confirm_anew()
+        self._servers.show(
+            Shown(
+                listing=self._listing,
+                inventory=self._hardware.inventory or Inventory(),
+                facts=self._decider.decision.facts,
+                held=self._usage.held() or {},
+                claimed=self._reservations.ledger.claims.keys(),
+                empty=self._reservations.only_on_the_node(self._listing),
+            )
+        )
+        self._note_streams()
+        allocatable = self._usage.allocatable if self._is_confirmed() else None
+        self._confirmed = confirmed_names(self._confirmed, self._listing, self._servers.streaming, allocatable)
 
     def _view(self, name: str) -> View:
         return View(name, gave=self._usage.gave, overruled=self._overruled.note, answered=self._wake.set)
 
-    async def _bid_farewell(self, name: str) -> None:
-        """Stop serving a resource a moment after its empty list was sent (decision 46).
-
-        Wanted again meanwhile, it gets a server of its own once this one has ended: never two at a time.
-        """
-        await asyncio.sleep(self._times.farewell)
-        if name in self._listing.ended:
+    def _ended(self, name: str) -> None:
+        if not self._listing.lists.get(name):
             self._listing = self._listing.without(name)
-            del self._views[name]
-            await asyncio.shield(self._servers[name].stop())
-            await asyncio.sleep(self._times.margin)
-            del self._servers[name]
-            log.info("resource ended", resource=name)
-        del self._farewells[name]
         self._wake.set()
 
     def _confirm_anew(self) -> None:
@@ -304,6 +327,10 @@ class Plugin:
         """Whether the kubelet's word is on the lists as they are."""
         return self._usage.looked_at >= self._changed_at + self._times.confirm
 
+    def _is_settled(self, now: float) -> bool:
+        """Whether that is word enough to give a GPU to another owner: nothing restarted within `linger`."""
+        return self._is_confirmed() and now >= (self._restarted_at or 0.0) + self._times.linger
+
     def _tell(self) -> None:
         """Report how things are, once they are known."""
         self.waiting = self._not_known()
@@ -314,6 +341,8 @@ class Plugin:
     def _not_known(self) -> str:
         if self._hardware.inventory is None and not self._hardware.problem:
             return GPUS_NOT_SEEN
+        if self._reservations.wanted is None and not self._reservations.is_complete:
+            return RESERVATIONS_NOT_KNOWN
         return CONFIG_NOT_KNOWN if self._decider.desired is None and self.served is None else ""
 
     def _observe(self) -> Observed:
@@ -324,6 +353,7 @@ class Plugin:
             nvml_error=hardware.problem,
             sick=self._sick,
             listing=self._listing,
+            reservations=self._reservations.report(self._listing, usage.held() or {}, self._confirmed),
             served=self.served,
             wanted=wanted.served if wanted else None,
             desired=desired.name if desired else "",
@@ -334,7 +364,11 @@ class Plugin:
             unknown_keys=fitted.accepted.unknown_keys if fitted else (),
             unknown_resources=fitted.unknown_resources if fitted else (),
             pods=usage.pods or (),
-            fragmentation=self._fragmentation.see(self._listing, usage.pods, hardware.inventory),
+            fragmentation=self._fragmentation.see(
+                self._listing,
+                usage.pods,
+                hardware.inventory and shared_gpus(self._reservations.ledger, hardware.inventory),
+            ),
             overruled=self._overruled.sentence,
             confirmed=usage.allocatable if self._is_confirmed() else None,
             pod_resources_error=usage.problem,

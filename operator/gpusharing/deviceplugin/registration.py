@@ -63,6 +63,8 @@ class RegistrationStatus:
     live: bool
     # one sentence on why the last attempt ended; empty once a stream is open
     problem: str
+    # how many streams the kubelet has opened so far
+    streams: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ class ResourceServer:
             stream_open=streams > 0,
             live=self._task is not None and not self._task.done(),
             problem="" if streams else self._problem,
+            streams=self.counts.streams,
         )
 
     # --- one attempt after the other ---------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """What the kubelet's calls get to see of one resource: everything from memory (P10)."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 
 from gpusharing.core.allocation.buckets import other_load
 from gpusharing.core.allocation.prefer import Preferences, prefer, preferences
@@ -39,6 +39,7 @@ class View:
         self._inventory = Inventory()
         self._host = HostFacts()
         self._held: frozenset[str] = frozenset()
+        self._claimed: Set[str] = frozenset()
         self._loads: Mapping[str, Load] = {}
         self._listed: tuple[tuple[Device, bool], ...] = ()
         self._sick: frozenset[str] = frozenset()
@@ -63,8 +64,12 @@ class View:
         inventory: Inventory,
         host: HostFacts,
         held: Mapping[str, frozenset[str]],
+        claimed: Set[str] = frozenset(),
     ) -> bool:
-        """Take in how things are now. Returns whether the list is another one. `held` is resource → ids."""
+        """Take in how things are now. Returns whether the list is another one.
+
+        `held` is resource → ids; `claimed` are the GPUs that are not shared.
+        """
         before, entries = self._entries(), listing.lists.get(self._name, {})
         changed = entries is not before
         if changed:
@@ -75,7 +80,7 @@ class View:
         if inventory is not self._inventory or not _same_config(current, self._current):
             self._preferences = preferences(current.resource, inventory, current.config.allocation) if current else None
         self._listing, self._inventory, self._host, self._current = listing, inventory, host, current
-        self._held = held.get(self._name, frozenset())
+        self._held, self._claimed = held.get(self._name, frozenset()), claimed
         if self._preferences is not None:
             everything = (device_id for ids in held.values() for device_id in ids)
             self._loads = other_load(self._preferences.table, everything, inventory)
@@ -128,7 +133,15 @@ class View:
 
     async def allocate(self, ids: Sequence[str]) -> Edits:
         """Return what a container with these ids gets. Raises InvalidInput with a sentence for the pod's owner."""
-        edits = grant(self._listing, self._name, ids, self._inventory, self._host, free=self._free())
+        edits = grant(
+            self._listing,
+            self._name,
+            ids,
+            self._inventory,
+            self._host,
+            free=self._free(),
+            claimed=self._claimed,
+        )
         self._gave(self._name, ids)
         return edits
 

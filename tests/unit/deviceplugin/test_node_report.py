@@ -20,6 +20,7 @@ from gpusharing.core.resources import resources_of
 from gpusharing.deviceplugin.node_report import NodeReporter, ReportTimes
 from gpusharing.kube import paths
 from gpusharing.kube.client import Page
+from gpusharing.kube.objectwatch import watch_object
 
 pytestmark = pytest.mark.looptime
 
@@ -116,7 +117,7 @@ class Server:
         return body
 
     async def pages(self, path: str, *, field: str = "", only_metadata: bool = False) -> AsyncIterator[Page]:
-        assert (path, field, only_metadata) == (paths.GPU_NODES, "metadata.name=gpu-a", True)
+        assert (path, field, only_metadata) == (paths.GPU_NODES, "metadata.name=gpu-a", False)
         yield Page([self.gpu_node] if self.gpu_node else [], 1)
 
     async def watch(self, path: str, **options: Any) -> AsyncIterator[dict[str, Any]]:
@@ -132,13 +133,19 @@ async def reporting(server: Server, **options: Any) -> AsyncIterator[NodeReporte
     client: Any = server
     known: dict[str, Any] = {"now": lambda: datetime(2026, 1, 1, tzinfo=UTC), "jitter": lambda: 0.5, **options}
     reporter = NodeReporter(client, "gpu-a", **known)
-    task = asyncio.create_task(reporter.run())
+
+    async def follow() -> None:
+        async for found in watch_object(client, paths.GPU_NODES, "gpu-a"):
+            reporter.see_gpu_node(found)
+
+    tasks = [asyncio.create_task(follow()), asyncio.create_task(reporter.run())]
     try:
         yield reporter
-        assert not task.done()
+        assert not any(task.done() for task in tasks)
     finally:
-        task.cancel()
-        await asyncio.wait({task})
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 @asynccontextmanager

@@ -1,4 +1,7 @@
-"""The checkpoint's file: whole or not at all, ours or none, and a disk that fails is a sentence."""
+"""The files of the state folder: whole or not at all, ours or none, and a disk that fails is a sentence.
+
+All of it is the same for both, and is asserted on the checkpoint; the ledger's own is that it reads what it wrote.
+"""
 
 import os
 import shutil
@@ -10,7 +13,10 @@ from pathlib import Path
 import pytest
 
 from gpusharing.core.checkpoint import Checkpoint, SavedConfig
-from gpusharing.deviceplugin.checkpoint import MAX_BYTES, NAME, load, save
+from gpusharing.core.ledger import Claim, Ledger
+from gpusharing.deviceplugin.statefile import CHECKPOINT, LEDGER, MAX_BYTES
+
+NAME, load, save = CHECKPOINT.name, CHECKPOINT.load, CHECKPOINT.save
 
 
 def checkpoint(text: str = "version: v1\n") -> Checkpoint:
@@ -42,6 +48,14 @@ def test_what_is_saved_is_loaded(state: Path) -> None:
     assert save(state, TWO) == ""
     assert load(state) == (TWO, "")
     assert files(state) == [NAME]
+
+
+def test_both_files_lie_beside_one_another(state: Path) -> None:
+    ledger = Ledger({"GPU-1": Claim("reserved", "team/p", ("place.gpusharing.io/a.p.team",))}, {}, 7)
+    assert LEDGER.load(state) == (None, "")
+    assert LEDGER.save(state, ledger) == ""
+    assert (LEDGER.load(state), load(state)) == ((ledger, ""), (ONE, ""))
+    assert files(state) == [NAME, "reservations.json"]
 
 
 def test_without_a_folder_or_a_file_there_is_none_and_nothing_is_wrong(tmp_path: Path) -> None:
@@ -85,6 +99,19 @@ def test_a_damaged_checkpoint_is_ignored_reported_and_replaced(state: Path, dama
     assert problem.startswith(f"checkpoint {file} ")
     assert save(state, TWO) == ""
     assert load(state) == (TWO, "")
+
+
+def test_a_damaged_ledger_is_ignored_and_replaced(state: Path) -> None:
+    assert LEDGER.save(state, Ledger(generation=7)) == ""
+    file = state / LEDGER.name
+    file.write_bytes(file.read_bytes().replace(b"7", b"8"))
+    assert LEDGER.load(state) == (
+        None,
+        f"reservations {file} is ignored: the checksum is wrong. hint: it is made anew from what pods hold, "
+        "once the API server says what is reserved",
+    )
+    file.write_bytes(CHECKPOINT.encode(ONE).encode())
+    assert LEDGER.load(state)[0] is None
 
 
 # --- what somebody planted (X08)
@@ -145,10 +172,10 @@ def test_what_an_ended_process_left_half_written_is_removed(state: Path) -> None
 SAVE = """
 import sys
 from pathlib import Path
-from tests.unit.deviceplugin.test_checkpoint import checkpoint
-from gpusharing.deviceplugin.checkpoint import save
+from tests.unit.deviceplugin.test_statefile import checkpoint
+from gpusharing.deviceplugin.statefile import CHECKPOINT
 {before}
-print(save(Path(sys.argv[1]), checkpoint("x" * 200_000)))
+print(CHECKPOINT.save(Path(sys.argv[1]), checkpoint("x" * 200_000)))
 """
 
 
