@@ -117,9 +117,9 @@ def test_a_node_with_a_kubelet_is_not_taken_for_a_leftover(api: Api) -> None:
         api.delete(leases, "real")
 
 
-@pytest.mark.parametrize("provider", ["kind", "Local"])
+@pytest.mark.parametrize("provider", ["minikube", "Local"])
 def test_an_unknown_provider_is_refused_with_the_known_ones(provider: str) -> None:
-    with pytest.raises(ClusterError, match=f"'{provider}', expected `local` or `existing`"):
+    with pytest.raises(ClusterError, match=f"'{provider}', expected `local`, `kind` or `existing`"):
         start_cluster({"GPUSHARING_CLUSTER": provider})
 
 

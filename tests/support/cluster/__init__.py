@@ -1,8 +1,9 @@
 """A real Kubernetes API for the tests: what every provider offers, and how one is chosen.
 
-``GPUSHARING_CLUSTER`` names the provider: ``local`` (default: etcd and kube-apiserver as plain processes, no root) or
-``existing`` (the current kubeconfig context, if ``GPUSHARING_CONTEXT`` names it). At this level nothing but the API
-server runs: no kubelet, no scheduler, no garbage collector, no namespace controller; nodes are plain Node objects.
+``GPUSHARING_CLUSTER`` names the provider: ``local`` (default: etcd and kube-apiserver as plain processes, no root),
+``kind`` (three nodes in Docker) or ``existing`` (the current kubeconfig context, if ``GPUSHARING_CONTEXT`` names it).
+With ``local`` nothing but the API server runs at this level: no kubelet, no scheduler, no garbage collector, no
+namespace controller; nodes are plain Node objects.
 """
 
 import os
@@ -77,6 +78,10 @@ def start_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
         from tests.support.cluster.existing import ExistingCluster
 
         return ExistingCluster.find(environment)
+    if provider == "kind":
+        from tests.support.cluster.kind.provider import KindCluster
+
+        return KindCluster.start()
     raise ClusterError(
-        f"GPUSHARING_CLUSTER is {provider!r}, expected `local` or `existing`. hint: leave it unset for `local`"
+        f"GPUSHARING_CLUSTER is {provider!r}, expected `local`, `kind` or `existing`. hint: leave it unset for `local`"
     )

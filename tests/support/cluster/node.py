@@ -145,7 +145,7 @@ class RealNode:
     def count(self, resource: str = GPU) -> int | None:
         """What the scheduler counts with (`allocatable`); None = a resource that this node never had."""
         quantity = self.object()["status"]["allocatable"].get(resource)
-        return None if quantity is None else _integer(quantity)
+        return None if quantity is None else integer(quantity)
 
     def offers(self, count: int | None, resource: str = GPU) -> None:
         """Wait until the scheduler may count with so many."""
@@ -170,7 +170,7 @@ class RealNode:
         eventually(alive, within=60, what=what)
 
 
-def _integer(quantity: str) -> int:
+def integer(quantity: str) -> int:
     """A Kubernetes quantity that is a whole number: `2048`, `60k`."""
     factors = {"k": 10**3, "M": 10**6, "Ki": 2**10}
     for suffix, factor in factors.items():

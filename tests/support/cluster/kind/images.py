@@ -58,6 +58,11 @@ def bring_python_image() -> Path:
     return bring(target, "the Python image", lambda part: _write_python(part, system))
 
 
+def busybox() -> Path:
+    """A static busybox."""
+    return bring_docker() / "bin/busybox"
+
+
 def _bring_system(name: str, packages: Iterable[str]) -> Path:
     """A small Debian with these packages, as a layer."""
 
@@ -124,7 +129,7 @@ def _write_kubernetes_images(part: Path, programs: NodePrograms, names: dict[str
     write(
         "node",
         "pause",
-        _program(bring_docker() / "bin/busybox", "pause/busybox"),
+        _program(busybox(), "pause/busybox"),
         "/pause/busybox",
         "sleep",
         "infinity",
