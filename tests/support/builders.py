@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from gpusharing.api import names
-from gpusharing.api.node import Gpu, GpuNodeStatus, MigDevice, ResourceReport
+from gpusharing.api.node import Gpu, GpuNodeStatus, MigDevice, ReservationReport, ReservationState, ResourceReport
 from gpusharing.api.policy import PolicySpec
 from gpusharing.core.advertise import implied
 from gpusharing.core.desired_state import Layout, Policy, RenderedConfig, compile_policy
@@ -224,6 +224,7 @@ class ReportBuilder:
     served: str = ""
     error: str = ""
     rows: tuple[ResourceReport, ...] = ()
+    entries: tuple[ReservationReport, ...] = ()
 
     def gpus(self, count: int, model: str = "NVIDIA A100-SXM4-80GB") -> Self:
         added = tuple(Gpu(index=index, uuid=f"GPU-{self.name}-{index}", model=model) for index in range(count))
@@ -265,9 +266,17 @@ class ReportBuilder:
         known[name] = known.get(name, ResourceReport(name=name)).model_copy(update=fields)
         return replace(self, rows=tuple(known.values()))
 
+    def reserved(self, state: ReservationState, *indexes: int) -> Self:
+        """GPUs that placements have, or shall have."""
+        uuids = [self.inventory[index].uuid for index in indexes]
+        name = f"{names.PLACE_DOMAIN}s{len(self.entries)}.p.team-a"
+        entry = ReservationReport(resource=name, gpus=uuids, state=state)
+        return replace(self, entries=(*self.entries, entry))
+
     def build(self) -> GpuNodeStatus:
         return GpuNodeStatus.model_validate(
             {
+                "reservations": list(self.entries),
                 "gpus": list(self.inventory),
                 "gpuCount": len(self.inventory),
                 "config": {"desired": self.desired, "served": self.served, "error": self.error},

@@ -13,10 +13,20 @@ from types import TracebackType
 from typing import Any
 
 from tests.support.cluster.api import GPU_NODES, NODES, Api, ApiStatusError, config_maps
+from tests.support.reservations import ReservationDouble
 
 from gpusharing.api import names
 from gpusharing.api.meta import Condition
-from gpusharing.api.node import READY_CONDITION, ConfigReport, Gpu, GpuNodeStatus, MigDevice, ResourceReport
+from gpusharing.api.node import (
+    READY_CONDITION,
+    ConfigReport,
+    Gpu,
+    GpuNodeSpec,
+    GpuNodeStatus,
+    MigDevice,
+    OccupancyReport,
+    ResourceReport,
+)
 from gpusharing.api.pluginconfig import InvalidPluginConfig, PluginConfig, load
 from gpusharing.core.advertise import implied
 from gpusharing.core.gfd import GpuLabels, read_labels
@@ -38,6 +48,10 @@ class PluginDouble:
     refusing: dict[str, str] = field(default_factory=dict)
     # node → how many devices its kubelet confirms too few
     short_of: dict[str, int] = field(default_factory=dict)
+    # node → GPUs that are broken
+    sick: dict[str, set[str]] = field(default_factory=dict)
+    # node → its reservations; made when the node is first seen, or by the test
+    reservations: dict[str, ReservationDouble] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._served: dict[str, str] = {}
@@ -66,12 +80,13 @@ class PluginDouble:
     def report_all(self, api: Api) -> None:
         """Report once for every node, where something is new."""
         records = {item["metadata"]["name"]: item for item in api.list(config_maps(names.NAMESPACE))}
-        present = {item["metadata"]["name"] for item in api.list(GPU_NODES)}
+        present = {item["metadata"]["name"]: item for item in api.list(GPU_NODES)}
         for obj in api.list(NODES):
             node = read_node(obj)
             if node.name in self.silent or not is_gpu_node(node):
                 continue
-            status = self._status(node, records.get(record_name(node.name)))
+            answered = self._answer(node.name, present.get(node.name))
+            status = self._status(node, records.get(record_name(node.name))).model_copy(update=answered)
             wire = status.model_dump(mode="json", by_alias=True, exclude_none=True)
             if node.name in present and self._written.get(node.name) == wire:
                 continue
@@ -89,8 +104,13 @@ class PluginDouble:
                 error = f"no such config: {problem}"
         else:
             self._served[node.name] = ""
-        gpus = inventory(node)
-        counts = implied(config, gpus)
+        broken = self.sick.get(node.name, set())
+        gpus = [gpu.model_copy(update={"healthy": gpu.uuid not in broken}) for gpu in inventory(node)]
+        ledger = self.plugin_of(node.name).ledger
+        reserved = {uuid for uuids in ledger.values() for uuid in uuids}
+        # what is reserved is listed under the names of its owners
+        shared = [gpu for gpu in gpus if gpu.uuid not in reserved]
+        counts, healthy = implied(config, shared), implied(config, [gpu for gpu in shared if gpu.healthy])
         missing = self.short_of.get(node.name, 0)
         return GpuNodeStatus(
             driver_version="580.95.05",
@@ -105,9 +125,17 @@ class PluginDouble:
             ),
             resources=[
                 ResourceReport(
-                    name=name, devices=count, healthy=count, advertised=max(0, count - missing), predicted=count
+                    name=name,
+                    devices=count,
+                    healthy=healthy.get(name, 0),
+                    advertised=max(0, healthy.get(name, 0) - missing),
+                    predicted=healthy.get(name, 0),
                 )
                 for name, count in counts.items()
+            ]
+            + [
+                ResourceReport(name=name, devices=len(uuids), healthy=len(uuids), advertised=len(uuids))
+                for name, uuids in ledger.items()
             ],
             conditions=[
                 Condition(
@@ -119,6 +147,22 @@ class PluginDouble:
                 )
             ],
         )
+
+    def plugin_of(self, node: str) -> ReservationDouble:
+        """The reservations of a node, for a test to say what pods hold."""
+        return self.reservations.setdefault(node, ReservationDouble())
+
+    def _answer(self, node: str, gpu_node: dict[str, Any] | None) -> dict[str, Any]:
+        """What the status says of reservations, once the node's plugin has followed its spec."""
+        if gpu_node is None:
+            return {}
+        double, generation = self.plugin_of(node), gpu_node["metadata"]["generation"]
+        spec = GpuNodeSpec.model_validate(gpu_node.get("spec") or {})
+        return {
+            "reservations": double.answer(spec.reservations, generation),
+            "reservations_observed_generation": generation,
+            "occupancy": [OccupancyReport(gpu=uuid, shares=1, in_use=1) for uuid in sorted(double.shared)],
+        }
 
     def _write(self, api: Api, node: Node, wire: dict[str, Any], *, exists: bool) -> None:
         meta = {"apiVersion": names.API_VERSION, "kind": names.NODE_KIND, "metadata": {"name": node.name}}

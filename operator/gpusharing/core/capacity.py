@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
+from gpusharing.api import names
 from gpusharing.api.pluginconfig import Flags, InvalidPluginConfig, PluginConfig, load
 from gpusharing.core.advertise import implied, predicted_from_labels
 from gpusharing.core.gfd import read_labels
+from gpusharing.core.reports import shared_gpus
 from gpusharing.core.world import World
 
 Devices = Mapping[str, int]
@@ -23,7 +25,8 @@ def devices_now(world: World, name: str) -> Devices | None:
     if label and config_of(world, name, label) is not None:
         return devices_under(world, name, label)
     if report is not None and report.resources and report.config.served == label:
-        return {row.name: row.devices - row.retiring for row in report.resources}
+        rows = [row for row in report.resources if not row.name.startswith(names.PLACE_DOMAIN)]
+        return {row.name: row.devices - row.retiring for row in rows}
     labels = read_labels(node.labels, node.allocatable)
     strategy = labels.mig_strategy if labels.mig_strategy in {"single", "mixed"} else None
     flags = Flags.model_validate({"migStrategy": strategy})
@@ -48,7 +51,7 @@ def devices_under(world: World, name: str, label: str) -> Devices | None:
     if config is None:
         return None
     if report is not None and report.gpus:
-        return implied(config, report.gpus)
+        return implied(config, shared_gpus(report))
     node = world.nodes[name]
     return predicted_from_labels(config, read_labels(node.labels, node.allocatable))
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpusharing.api import names
-from gpusharing.api.node import GpuNodeStatus
+from gpusharing.api.node import GpuNodeStatus, ResourceReport
 from gpusharing.core.advertise import implied, predicted, predicted_from_labels
 from gpusharing.core.desired_state import RenderedConfig
 from gpusharing.core.gfd import read_labels
 from gpusharing.core.matching import Node
 from gpusharing.core.mig import resource_profiles
+from gpusharing.core.reports import shared_gpus
 
 
 class Progress(StrEnum):
@@ -40,12 +41,23 @@ def by_report(rendered: RenderedConfig, report: GpuNodeStatus | None) -> Verdict
         if report.config.error:
             return Verdict(Progress.REFUSED, report.config.error)
         return Verdict(Progress.AWAITING, f"serves {report.config.served or 'nothing'} so far")
-    rows = {row.name: row for row in report.resources}
-    wanted = predicted(rendered.config, report.gpus, rows)
+    rows = {row.name: row for row in report.resources if not row.name.startswith(names.PLACE_DOMAIN)}
+    gpus = shared_gpus(report)
+    if len(gpus) < len(report.gpus):
+        rows = _without_withdrawn(rows, implied(rendered.config, gpus))
+    wanted = predicted(rendered.config, gpus, rows)
     advertised = {name: row.advertised for name, row in rows.items()}
     if any(count is None for count in advertised.values()):
         return Verdict(Progress.AWAITING, "the kubelet's devices cannot be read")
     return _compare(wanted, {name: count or 0 for name, count in advertised.items()})
+
+
+def _without_withdrawn(rows: Mapping[str, ResourceReport], kept: Mapping[str, int]) -> dict[str, ResourceReport]:
+    """Return the rows without ids that are on their way to a placement: they are still listed, and unhealthy."""
+    return {
+        name: row.model_copy(update={"devices": min(row.devices, kept.get(name, 0) + row.retiring)})
+        for name, row in rows.items()
+    }
 
 
 def by_allocatable(rendered: RenderedConfig, node: Node) -> Verdict:

@@ -77,6 +77,33 @@ BY_REPORT: dict[str, tuple[Any, Verdict]] = {
         SERVING.gpus(3),
         Verdict(Progress.MISMATCH, "nvidia.com/gpu: 8 advertised, 12 predicted"),
     ),
+    "a GPU that a placement has, and its own resource": (
+        SERVING.row(GPU, devices=4, healthy=4, advertised=4)
+        .row("place.gpusharing.io/x.p.team-a", devices=1, healthy=1, advertised=1)
+        .reserved("Active", 1),
+        Verdict(Progress.APPLIED),
+    ),
+    "a GPU on its way to a placement, still listed": (
+        SERVING.row(GPU, healthy=4, advertised=4).reserved("Withdrawing", 1),
+        Verdict(Progress.APPLIED),
+    ),
+    "a GPU on its way to a placement, listed as retiring": (
+        SERVING.row(GPU, healthy=4, retiring=4, advertised=4).reserved("Withdrawing", 1),
+        Verdict(Progress.APPLIED),
+    ),
+    "a GPU that a placement had, until pods let it go": (
+        SERVING.row(GPU, devices=4, healthy=4, advertised=4).reserved("Releasing", 1),
+        Verdict(Progress.APPLIED),
+    ),
+    "a GPU that a placement could not have": (SERVING.reserved("Conflict", 1), Verdict(Progress.APPLIED)),
+    "a GPU that is reserved and still advertised": (
+        SERVING.reserved("Active", 1),
+        Verdict(Progress.MISMATCH, "nvidia.com/gpu: 8 advertised, 4 predicted"),
+    ),
+    "a sick GPU beside a reserved one": (
+        SERVING.sick(0).row(GPU, devices=4, healthy=0, advertised=0).reserved("Active", 1),
+        Verdict(Progress.APPLIED),
+    ),
     "no GPU and nothing listed": (make_report().gpus(0).serving(RENDERED), Verdict(Progress.APPLIED)),
 }
 

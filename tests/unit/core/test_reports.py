@@ -6,7 +6,7 @@ from tests.support.builders import make_policy, make_report
 from gpusharing.api.node import GpuNodeStatus
 from gpusharing.core.advertise import implied, predicted
 from gpusharing.core.progress import Progress, by_report
-from gpusharing.core.reports import read_report
+from gpusharing.core.reports import read_report, shared_gpus
 
 
 def test_reports_of_two_nodes_that_serve_the_same_are_one_object():
@@ -41,6 +41,7 @@ def test_the_verdict_is_that_of_the_whole_report():
         "one GPU sick": make_report().gpus(2).mig(0, "1g.10gb").sick(1).serving(mixed),
         "too few advertised": make_report().gpus(2).serving(mixed).row("nvidia.com/gpu", advertised=1),
         "some retiring": make_report().gpus(2).serving(mixed).row("nvidia.com/gpu", devices=3, retiring=1),
+        "reserved": make_report().gpus(3).serving(mixed).row("nvidia.com/gpu", advertised=2).reserved("Active", 1),
         "refused": make_report().gpus(2).asked_for(mixed, "no such profile"),
         "not asked yet": make_report().gpus(2),
     }
@@ -51,6 +52,13 @@ def test_the_verdict_is_that_of_the_whole_report():
         assert implied(mixed.config, kept.gpus) == implied(mixed.config, whole.gpus), name
         assert predicted(mixed.config, kept.gpus, {}) == predicted(mixed.config, whole.gpus, {}), name
     assert by_report(mixed, read_report(reports["served"].object())).progress is Progress.APPLIED
+
+
+def test_which_gpus_are_shared_is_that_of_the_whole_report():
+    report = make_report().gpus(4).reserved("Active", 1).reserved("Conflict", 2).reserved("Releasing", 3)
+    kept = read_report(report.object())
+    assert kept is not None
+    assert [gpu.index for gpu in shared_gpus(kept)] == [gpu.index for gpu in shared_gpus(report.build())] == [0, 2]
 
 
 @pytest.mark.parametrize("obj", [{}, {"status": None}, {"status": {"gpus": None, "config": None, "resources": None}}])
