@@ -24,6 +24,7 @@ pytestmark = pytest.mark.fault("F51")
 COMPONENT = CONFIG / "components" / "stale-resources"
 ACCOUNT = "gpu-sharing-stale-resources"
 SHARED, MIG = "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"
+PLACE = "place.gpusharing.io/policy.rl-eval.team-a"
 SHOWN = {"cpu": "8", "nvidia.com/gpu": "8", SHARED: "0", MIG: "0", "nvidia.com/rdma": "0", "pods": "110"}
 ONLY_DEAD_ONES = "only resources of GPU plugins that have 0 devices may be removed"
 NO_OTHERS = "no resource may be added or changed"
@@ -173,7 +174,7 @@ def _removal(name: str, *parts: str) -> list[Object]:
     return [{"op": "remove", "path": f"/status/{part}/{key}"} for part in parts or ("capacity", "allocatable")]
 
 
-@pytest.mark.parametrize("name", [SHARED, MIG])
+@pytest.mark.parametrize("name", [SHARED, MIG, PLACE])
 @pytest.mark.parametrize("parts", [("capacity",), ("allocatable",), ()], ids=["capacity", "allocatable", "both"])
 def test_a_dead_name_may_go(fleet: Fleet, cleaner: Api, name: str, parts: tuple[str, ...]) -> None:
     cleaner.patch(NODES, "gpu-a", _removal(name, *parts), kind="json", subresource="status")
