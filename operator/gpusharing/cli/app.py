@@ -51,8 +51,11 @@ class CommandLine(TyperGroup):
         sys.exit(code or OK)
 
 
-def command_line() -> typer.Typer:
-    """Return the app with all commands."""
+def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
+    """Return the app with all commands; with arguments that begin with one, with that one.
+
+    To import the others takes longer than most commands run.
+    """
     app = typer.Typer(
         cls=CommandLine,
         add_completion=False,  # kubectl asks kubectl_complete-gpusharing; Typer's own completes the wrong name
@@ -61,8 +64,9 @@ def command_line() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_root)
-    for name, module in commands.modules():
-        app.command(name)(_with_debug(getattr(module, name)))
+    known = commands.names()
+    for name in [name for name in known if [name] == [*arguments[:1]]] or known:
+        app.command(name)(_with_debug(getattr(commands.module(name), name)))
     return app
 
 
@@ -72,7 +76,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # an ASCII terminal is no reason to die
-    command_line()()
+    command_line(sys.argv[1:])()
     raise AssertionError("CommandLine.main ends the process")
 
 
@@ -111,8 +115,9 @@ def _usage_error(error: typer.TyperException) -> int:
     path = context.command_path if context else PROGRAM
     say(f"error: {' '.join(error.format_message().split())}")
     say(f"hint: {path} -h says how it is used")
-    module = dict(commands.modules()).get(context.info_name) if context else None
-    return getattr(module, "USAGE_ERROR", USAGE_ERROR)
+    if context is None or context.info_name not in commands.names():
+        return USAGE_ERROR
+    return getattr(commands.module(context.info_name), "USAGE_ERROR", USAGE_ERROR)
 
 
 def _failed(message: str, hint: str) -> int:

@@ -41,14 +41,13 @@ def main() -> None:
 def complete(words: Sequence[str]) -> list[str]:
     """Return the lines for the words behind `kubectl gpusharing`; the last one is being written."""
     *before, word = words or [""]
-    modules = dict(commands.modules())
     at = next((place for place, each in enumerate(before) if not each.startswith("-")), None)
     if at is None:
-        known = ROOT_FLAGS if word.startswith("-") else {name: _summary(module) for name, module in modules.items()}
-        return _offer(word, known)
-    if before[at] not in modules:
+        about = {name: _summary(module) for name, module in commands.modules()}
+        return _offer(word, ROOT_FLAGS if word.startswith("-") else about)
+    if before[at] not in commands.names():
         return [ONLY_THESE]
-    return _complete_command(_parameters(modules[before[at]], before[at]), before[at + 1 :], word)
+    return _complete_command(_parameters(commands.module(before[at]), before[at]), before[at + 1 :], word)
 
 
 def _complete_command(parameters: Sequence[Parameter], before: Sequence[str], word: str) -> list[str]:

@@ -94,7 +94,7 @@ def _sharing(labels: Mapping[str, str], product: str) -> tuple[str, int]:
 
 def _mig_counts(labels: Mapping[str, str], capacity: Mapping[str, int], model: str) -> tuple[MigCount, ...]:
     found = []
-    for key in sorted(labels):
+    for key in sorted(key for key in labels if key.startswith(names.MIG_RESOURCE_PREFIX)):
         match = _MIG_COUNT.fullmatch(key)
         if not match:
             continue

@@ -33,6 +33,8 @@ FULL: dict[str, Any] = {
     "gpusharing": {"allocation": {"policy": "packed", "keepTogether": "preferred"}},
 }
 
+_KEYS = st.sampled_from(["on", "replicas", "1", "deviceIDStrategy"])
+
 
 def reordered(value: Any) -> Any:
     """The same mapping, its keys in the opposite order at every level."""
@@ -79,6 +81,24 @@ class TestCanonicalDump:
     def test_its_text_does_not_depend_on_the_order_in_which_it_was_written(self) -> None:
         one, other = (load(yaml.safe_dump(form, sort_keys=False)) for form in (FULL, reordered(FULL)))
         assert one.to_yaml() == other.to_yaml()
+
+    @given(
+        st.dictionaries(
+            _KEYS,
+            st.recursive(
+                st.none() | st.booleans() | st.integers() | st.text(st.characters(min_codepoint=32, max_codepoint=126)),
+                lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_KEYS, inner, max_size=3),
+                max_leaves=8,
+            ),
+            max_size=4,
+        )
+    )
+    def test_it_is_the_same_text_with_and_without_libyaml(self, node: Any) -> None:
+        pure, fast = (
+            yaml.dump(node, Dumper=dumper, sort_keys=True, default_flow_style=False, width=120)
+            for dumper in (yaml.SafeDumper, yaml.CSafeDumper)
+        )
+        assert pure == fast
 
 
 class TestDigest:

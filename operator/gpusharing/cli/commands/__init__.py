@@ -9,7 +9,17 @@ from collections.abc import Iterator
 from types import ModuleType
 
 
+def names() -> list[str]:
+    """Return every command's name, in order, without importing any."""
+    return sorted(found.name for found in pkgutil.iter_modules(__path__))
+
+
+def module(name: str) -> ModuleType:
+    """Return a command's module."""
+    return importlib.import_module(f"{__name__}.{name}")
+
+
 def modules() -> Iterator[tuple[str, ModuleType]]:
     """Yield every command's name and module, by name."""
-    for found in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
-        yield found.name, importlib.import_module(f"{__name__}.{found.name}")
+    for name in names():
+        yield name, module(name)
