@@ -55,7 +55,10 @@ unit: setup  ## pure tests: no network, no cluster
 integration: cluster  ## a real API server, the controller under its own rights, faults, the command line
 	@$(RUN)pytest tests/integration tests/faults
 
-e2e: cluster  ## every sample, from kubectl apply to Ready; pods on a real kubelet
+kind: setup  ## fetch and build what GPUSHARING_CLUSTER=kind needs, into the cache
+	@$(RUN)python -m tests.support.cluster.kind
+
+e2e: $(if $(filter kind,$(GPUSHARING_CLUSTER)),kind,cluster)  ## every sample, from kubectl apply to Ready; pods on a real kubelet
 	@$(RUN)pytest tests/e2e
 
 e2e-newest: export GPUSHARING_KUBELET := 1.37.2
@@ -79,4 +82,4 @@ image: ## the container image; IMAGE=name:tag, BASE=python image
 clean:  ## remove the environment and what tests left; the cache stays
 	rm -rf $(VENV) dist bench-results .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help setup lock cluster generate lint types unit integration e2e e2e-newest test bench demo image clean
+.PHONY: help setup lock cluster kind generate lint types unit integration e2e e2e-newest test bench demo image clean

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,18 +67,22 @@ class Docker:
 
 def find_docker(folder: Path, keeper: Keeper) -> Docker:
     """The Docker of this user if one answers, else one of our own below `folder`, which the keeper ends."""
-    if said := _refusal():
-        if os.environ.get("DOCKER_HOST"):
-            raise ClusterError(
-                f"the Docker at DOCKER_HOST does not answer: {said}. hint: start it, or unset DOCKER_HOST"
-            )
-        if lacking := missing():
-            raise ClusterError(
-                f"GPUSHARING_CLUSTER=kind needs a Docker ({said}), or, to start one, {lacking}. "
-                "hint: start Docker, or leave GPUSHARING_CLUSTER unset"
-            )
-        return _start(folder, keeper)
-    return Docker(os.environ, folder)
+    return running_docker(folder) or _start(folder, keeper)
+
+
+def running_docker(folder: Path) -> Docker | None:
+    """The Docker of this user; None = none answers, but one of our own can be started."""
+    if not (said := _refusal()):
+        return Docker(os.environ, folder)
+    if os.environ.get("DOCKER_HOST"):
+        raise ClusterError(f"the Docker at DOCKER_HOST does not answer: {said}. hint: start it, or unset DOCKER_HOST")
+    if lacking := missing():
+        raise ClusterError(
+            f"GPUSHARING_CLUSTER=kind needs a Docker that runs, or {lacking} to start one; {said}. "
+            "hint: start Docker, or leave GPUSHARING_CLUSTER unset"
+        )
+    _require_room(Path(tempfile.gettempdir()))
+    return None
 
 
 def _refusal() -> str:
@@ -93,7 +98,6 @@ def _refusal() -> str:
 
 def _start(folder: Path, keeper: Keeper) -> Docker:
     packages = bring_docker()
-    _require_room(folder)
     home = folder / "docker"
     home.mkdir()
     machine = Machine(folder, keeper)
@@ -130,7 +134,7 @@ def _require_room(folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if free < _ENOUGH_BYTES:
         raise ClusterError(
-            f"{folder.parent} has {free / 2**30:.1f} GiB left, three nodes take {_ENOUGH_BYTES / 2**30:.0f}. "
+            f"{folder} has {free / 2**30:.1f} GiB left, three nodes take {_ENOUGH_BYTES / 2**30:.0f}. "
             "hint: make room, or set TMPDIR to a folder with more"
         )
 

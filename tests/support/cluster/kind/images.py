@@ -90,7 +90,11 @@ def _write_node(part: Path, programs: NodePrograms, system: Path) -> Path:
             _add_folder(archive, folder)
         _add_link(archive, "opt/cni/bin", "/usr/lib/cni")
         archive.add(part / "images", "kind/images")
-        for program in (*(programs.kubernetes[name] for name in ("kubelet", "kubeadm", "kubectl")), programs.crictl):
+        for program in (
+            *(programs.kubernetes[name] for name in ("kubelet", "kubeadm")),
+            programs.kubectl,
+            programs.crictl,
+        ):
             archive.add(program, f"usr/local/bin/{program.name}")
         for path in sorted(_FILES.rglob("*")):
             if path.is_file():

@@ -29,7 +29,7 @@ class Network:
 
     def make(self) -> None:
         """Make the network and its wall."""
-        subnet = self._subnet()
+        subnet = self.subnet()
         self._docker(
             "network", "create", f"--subnet={subnet}", f"--opt=com.docker.network.bridge.name={_BRIDGE}", NETWORK
         )
@@ -54,7 +54,7 @@ class Network:
                 "hint: use a Docker that is not rootless, or run as root on Linux without one"
             ) from error
 
-    def _subnet(self) -> str:
+    def subnet(self) -> str:
         """The subnet that is asked for, or the first of ours that no other network has."""
         taken = list(self._taken())
         if wanted := os.environ.get("GPUSHARING_KIND_SUBNET"):

@@ -20,7 +20,7 @@ from tests.support.cluster.access import Access
 from tests.support.cluster.api import NODES, Api
 from tests.support.cluster.binaries import bring_kubectl, progress
 from tests.support.cluster.keeper import Keeper
-from tests.support.cluster.kind.docker import Docker, find_docker
+from tests.support.cluster.kind.docker import Docker, find_docker, running_docker
 from tests.support.cluster.kind.images import PYTHON_IMAGE, bring_node_image, bring_python_image, node_image_name
 from tests.support.cluster.kind.network import NETWORK, Network
 from tests.support.cluster.kind.tools import bring_kind
@@ -115,9 +115,18 @@ class KindCluster(Access):
         """Standard output of a command on a node."""
         return self.docker("exec", node, *command, check=check)
 
-    def join(self, node: str) -> None:
-        """Make a node whose container was removed anew, as `kind` made it, and have it join."""
-        raise NotImplementedError
+
+def prepare() -> None:
+    """Bring what a cluster needs, each with progress; refuse at once where none can be had."""
+    bring_kind()
+    with tempfile.TemporaryDirectory(prefix="gpusharing-kind-") as folder:
+        if docker := running_docker(Path(folder)):
+            _refuse_left_over(docker)
+            Network(docker, "").subnet()
+    if not os.environ.get("GPUSHARING_KIND_IMAGE"):
+        bring_node_image()
+    if not os.environ.get("GPUSHARING_BASE_IMAGE"):
+        bring_python_image()
 
 
 def conditions(obj: dict[str, Any]) -> dict[str, str]:

@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.cluster import ClusterError
-from tests.support.cluster.binaries import bring, bring_kubernetes, cache_folder, fetch_debian, kubernetes_version, run
+from tests.support.cluster.binaries import (
+    bring,
+    bring_kubectl,
+    bring_kubernetes,
+    cache_folder,
+    fetch_debian,
+    kubernetes_version,
+    run,
+)
 
 KIND_VERSION = "v0.33.0"
 """The next ones leave out cgroup v1."""
 _MODULES = Path(__file__).parents[4] / "hack/kind"
 _SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy")
-_ON_THE_NODE = ("kubelet", "kubeadm", "kubectl")
+_ON_THE_NODE = ("kubelet", "kubeadm")
 _PAIRS = {"v1.34": ("etcd-3.6", "coredns-1.12"), "v1.37": ("etcd-3.7", "coredns-1.14")}
 """The etcd and the CoreDNS that kubeadm of a Kubernetes release asks for: folders of `hack/kind`."""
 _DOCKER = ("docker.io", "containerd", "runc", "libseccomp2", "libdevmapper1.02.1", "mmdebstrap", "busybox-static")
@@ -37,7 +45,8 @@ class NodePrograms:
 
     version: str
     kubernetes: dict[str, Path]
-    """By name: kubelet, kubeadm, kubectl and the servers."""
+    """By name: kubelet, kubeadm and the servers."""
+    kubectl: Path
     etcd: Path
     coredns: Path
     crictl: Path
@@ -57,6 +66,7 @@ def bring_node_programs() -> NodePrograms:
     etcd, coredns = _PAIRS[version.rpartition(".")[0]]
     return NodePrograms(
         version=version,
+        kubectl=bring_kubectl(),  # the one that the tests use, too: it is there already
         kubernetes={name: bring_kubernetes(name, version, "up to 5 minutes, once") for name in names},
         etcd=_bring_module(etcd, "etcd", "go.etcd.io/etcd/server/v3"),
         coredns=_bring_module(coredns, "coredns", "github.com/coredns/coredns"),
