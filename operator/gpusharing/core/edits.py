@@ -11,11 +11,13 @@ from types import MappingProxyType
 from gpusharing.core.devices import Gpu, Inventory, MigDevice, base_of
 from gpusharing.core.errors import InvalidInput
 from gpusharing.core.host import CONTROL_NODES, HostFacts, device_nodes, imex_channels, imex_node, uses_cdi
+from gpusharing.core.reservations import is_place
 from gpusharing.core.resources import Resource
 from gpusharing.core.serving import ServedConfig
 
 CDI_VENDOR = "k8s.device-plugin.nvidia.com"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+PLACEMENT_COUNT, PLACEMENT_INDEXES = "GPU_PLACEMENT_COUNT", "GPU_PLACEMENT_INDEXES"
 _DEVICES_FOLDER = "/var/run/nvidia-container-devices"
 _ANNOTATION_SPACE = uuid.uuid5(uuid.NAMESPACE_DNS, CDI_VENDOR)
 
@@ -69,19 +71,21 @@ def edits_for(
 ) -> Edits:
     """Return what a container with these ids gets. Raises InvalidInput if one is not in the inventory.
 
-    Names come in the order of the ids, each once, whatever the `deviceIDStrategy`.
+    Names come in the order of the ids, each once, whatever the `deviceIDStrategy`. A service of a placement is never
+    told the host's indexes where it could take them for its own: those count from 0 (placement guide, 8.1).
     """
     granted = _granted(ids, inventory)
-    devices = [one.name(config) for one in granted]
+    names = [one.name(config) for one in granted]
     channels = imex_channels(config, host)
-    parts = [_cdi(config, resource, devices, channels, host), _mps(config, resource), _features(config)]
+    parts = [_cdi(config, resource, names, channels, host), _mps(config, resource), _features(config)]
     if not all(strategy.startswith("cdi-") for strategy in config.device_list_strategies):
+        visible = [one.gpu.uuid for one in granted] if is_place(resource.name) else names
         parts += [
-            _visible_devices(config, devices, channels),
-            _volume_mounts(config, devices, channels),
+            _visible_devices(config, visible, channels),
+            _volume_mounts(config, visible, channels),
             _device_specs(config, granted, channels, host),
         ]
-    return _together(parts)
+    return _together([*parts, _placement(resource, granted)])
 
 
 def cdi_name(kind: str, name: str) -> str:
@@ -134,6 +138,14 @@ def _mps(config: ServedConfig, resource: Resource) -> Edits:
         envs={"CUDA_MPS_PIPE_DIRECTORY": f"/mps/{pipe}"},
         mounts=(Mount(f"/mps/{pipe}", f"{root}/{pipe}"), Mount("/dev/shm", f"{root}/shm")),
     )
+
+
+def _placement(resource: Resource, granted: Sequence[Granted]) -> Edits:
+    """Return what a service of a placement may want to know: how many GPUs it has, and which of the host's they are."""
+    if not is_place(resource.name):
+        return Edits()
+    indexes = ",".join(str(one.gpu.index) for one in granted)
+    return Edits(envs={PLACEMENT_COUNT: str(len(granted)), PLACEMENT_INDEXES: indexes})
 
 
 def _features(config: ServedConfig) -> Edits:

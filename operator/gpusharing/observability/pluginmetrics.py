@@ -1,10 +1,11 @@
 """The in-node plugin's metrics. Labels are bounded by the node's GPUs and resources: never a pod, never a share."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from gpusharing.api.node import ReservationState
 from gpusharing.core.fragmentation import Fragmentation
 from gpusharing.core.listing import rows
 from gpusharing.core.nodeproblems import Observed, problems
@@ -120,6 +121,12 @@ class PluginMetrics:
             ["resource"],
             registry=registry,
         )
+        self.reservations = Gauge(
+            "gpusharing_plugin_reservations",
+            "Reservations of placements by state: Withdrawing, Active, Conflict, Releasing.",
+            ["state"],
+            registry=registry,
+        )
         self.devices_held_twice = Gauge(
             "gpusharing_plugin_devices_held_twice",
             "Devices that two containers hold although each should be alone with it.",
@@ -193,6 +200,8 @@ class PluginMetrics:
         self._show_devices(observed)
         self._show_gpus(observed)
         self._show_fragmentation(observed.fragmentation)
+        for state in get_args(ReservationState):
+            self.reservations.labels(state).set(sum(row.state == state for row in observed.reservations.rows))
         self.devices_held_twice.set(len(held_twice(observed.pods, observed.inventory)))
         self.not_alone.set(bool(observed.not_alone))
         self.problem.clear()
