@@ -262,7 +262,8 @@ def _build_kubernetes(part: Path, program: str, version: str) -> Path:
         hint="install Go 1.24 or later with access to its module proxy, or set KUBEBUILDER_ASSETS to a folder "
         "with kube-apiserver, etcd and kubectl",
     )
-    run(str(built), "--version", cwd=part, hint="remove the Go build cache (go clean -cache) and try again")
+    asked = "version" if program == "kubeadm" else "--version"
+    run(str(built), asked, cwd=part, hint="remove the Go build cache (go clean -cache) and try again")
     return built
 
 
