@@ -25,7 +25,8 @@ COMPONENT = CONFIG / "components" / "stale-resources"
 ACCOUNT = "gpu-sharing-stale-resources"
 SHARED, MIG = "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"
 PLACE = "place.gpusharing.io/policy.rl-eval.team-a"
-SHOWN = {"cpu": "8", "nvidia.com/gpu": "8", SHARED: "0", MIG: "0", "nvidia.com/rdma": "0", "pods": "110"}
+DEAD = (SHARED, MIG, PLACE)
+SHOWN = {"cpu": "8", "nvidia.com/gpu": "8", **dict.fromkeys(DEAD, "0"), "nvidia.com/rdma": "0", "pods": "110"}
 ONLY_DEAD_ONES = "only resources of GPU plugins that have 0 devices may be removed"
 NO_OTHERS = "no resource may be added or changed"
 NOTHING_ELSE = "nothing of the status but its resources may change"
@@ -111,16 +112,16 @@ def _is_fenced(api: Api) -> None:
 async def test_dead_names_are_taken_from_the_node_and_nothing_else_is_changed(
     fleet: Fleet, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reports(fleet, "gpu-a", SHARED, MIG, **{"nvidia.com/gpu": 8})
+    reports(fleet, "gpu-a", *DEAD, **{"nvidia.com/gpu": 8})
     before = fleet.api.get(NODES, "gpu-a")
     assert await run(settings) == 0
     after = fleet.api.get(NODES, "gpu-a")
-    assert shown(fleet, "gpu-a") == {name: count for name, count in SHOWN.items() if name not in {SHARED, MIG}}
+    assert shown(fleet, "gpu-a") == {name: count for name, count in SHOWN.items() if name not in DEAD}
     for node in (before, after):
         del node["status"]["capacity"], node["status"]["allocatable"]
         del node["metadata"]["resourceVersion"], node["metadata"]["managedFields"]
     assert after == before
-    assert capsys.readouterr().out.splitlines()[-2:] == [f"gpu-a: {SHARED} removed", f"gpu-a: {MIG} removed"]
+    assert capsys.readouterr().out.splitlines()[-3:] == [f"gpu-a: {name} removed" for name in DEAD]
 
 
 async def test_a_plugin_that_has_left_leaves_names_and_one_that_nobody_reports_is_left_alone(
@@ -174,7 +175,7 @@ def _removal(name: str, *parts: str) -> list[Object]:
     return [{"op": "remove", "path": f"/status/{part}/{key}"} for part in parts or ("capacity", "allocatable")]
 
 
-@pytest.mark.parametrize("name", [SHARED, MIG, PLACE])
+@pytest.mark.parametrize("name", DEAD)
 @pytest.mark.parametrize("parts", [("capacity",), ("allocatable",), ()], ids=["capacity", "allocatable", "both"])
 def test_a_dead_name_may_go(fleet: Fleet, cleaner: Api, name: str, parts: tuple[str, ...]) -> None:
     cleaner.patch(NODES, "gpu-a", _removal(name, *parts), kind="json", subresource="status")
@@ -186,7 +187,7 @@ def test_a_dead_name_may_go(fleet: Fleet, cleaner: Api, name: str, parts: tuple[
 
 # what else `patch` on nodes/status could do → the words of the refusal
 FORBIDDEN: dict[str, tuple[Any, str]] = {
-    **{f"remove {name}": (_removal(name), ONLY_DEAD_ONES) for name in SHOWN if name not in {SHARED, MIG}},
+    **{f"remove {name}": (_removal(name), ONLY_DEAD_ONES) for name in SHOWN if name not in DEAD},
     "remove one that lives from allocatable": (_removal("nvidia.com/gpu", "allocatable"), ONLY_DEAD_ONES),
     "remove all": ({"status": {"capacity": None, "allocatable": None}}, ONLY_DEAD_ONES),
     "a dead one and one that lives": (_removal(SHARED) + _removal("nvidia.com/gpu"), ONLY_DEAD_ONES),
@@ -280,7 +281,8 @@ def test_the_fence_means_the_names_that_the_code_means(documents: list[Object]) 
     variables = _one(documents, "ValidatingAdmissionPolicy")["spec"]["variables"]
     [removable] = [variable["expression"] for variable in variables if variable["name"] == "removable"]
     listed = [names.GPU_RESOURCE, f"{names.GPU_RESOURCE}{names.SHARED_SUFFIX}"]
-    assert f"(k in {listed} || k.startsWith('{names.MIG_RESOURCE_PREFIX}'))" in removable
+    prefixes = [f"k.startsWith('{prefix}')" for prefix in (names.MIG_RESOURCE_PREFIX, names.PLACE_DOMAIN)]
+    assert f"(k in {listed} || {' || '.join(prefixes)})" in removable
     assert all(map(of_a_gpu_plugin, [*listed, f"{names.MIG_RESOURCE_PREFIX}1g.5gb"]))
 
 
