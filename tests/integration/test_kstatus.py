@@ -1,4 +1,4 @@
-"""What kstatus, and with it Flux, concludes from recorded policies; a small Go test asks it."""
+"""What kstatus, and with it Flux, concludes from recorded policies and placements; a small Go test asks it."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ def ask_kstatus(objects: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=module, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_kstatus_says_of_each_recorded_policy_what_its_file_name_claims() -> None:
+def test_kstatus_says_of_each_recorded_object_what_its_file_name_claims() -> None:
     run = ask_kstatus(RECORDED)
     assert run.returncode == 0, run.stdout + run.stderr
 

@@ -1,4 +1,4 @@
-"""The health check for Argo CD, run as Argo CD runs it: Lua 5.1, `obj` and no more."""
+"""The health checks for Argo CD, run as Argo CD runs them: Lua 5.1, `obj` and no more."""
 
 from pathlib import Path
 from typing import Any
@@ -6,11 +6,18 @@ from typing import Any
 import pytest
 import yaml
 from lupa.lua51 import LuaRuntime, lua_type
+from pydantic import BaseModel
 
+from gpusharing.api.placementobject import PlacementObject
 from gpusharing.api.policy import PolicyObject
 
-FOLDER = Path(__file__).parents[2] / "argocd/gpusharing.io/GpuSharingPolicy"
-CASES = yaml.safe_load((FOLDER / "health_test.yaml").read_text())["tests"]
+FOLDER = Path(__file__).parents[2] / "argocd/gpusharing.io"
+MODELS: dict[str, type[BaseModel]] = {"GpuSharingPolicy": PolicyObject, "GpuPlacement": PlacementObject}
+CASES = [
+    (kind, case)
+    for kind in MODELS
+    for case in yaml.safe_load((FOLDER / kind / "health_test.yaml").read_text())["tests"]
+]
 RUN_ALONE = """
 function(source, obj)
   local check = assert(loadstring(source, "health.lua"))
@@ -20,40 +27,43 @@ end
 """
 
 
-def health(policy: Any) -> dict[str, str]:
+def health(obj: Any) -> dict[str, str]:
     lua = LuaRuntime()
-    verdict = lua.eval(RUN_ALONE)((FOLDER / "health.lua").read_text(), lua.table_from(policy, recursive=True))
+    check = (FOLDER / obj["kind"] / "health.lua").read_text()
+    verdict = lua.eval(RUN_ALONE)(check, lua.table_from(obj, recursive=True))
     assert lua_type(verdict) == "table"
     return dict(verdict.items())
 
 
-def recorded(name: str) -> Any:
-    return yaml.safe_load((FOLDER / "testdata" / f"{name}.yaml").read_text())
+def recorded(kind: str, name: str) -> Any:
+    return yaml.safe_load((FOLDER / kind / "testdata" / f"{name}.yaml").read_text())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: Path(case["inputPath"]).stem)
-def test_argo_cd_calls_a_recorded_policy_what_its_condition_says(case: dict[str, Any]) -> None:
-    policy = yaml.safe_load((FOLDER / case["inputPath"]).read_text())
-    assert health(policy) == case["healthStatus"]
+@pytest.mark.parametrize(
+    ("kind", "case"), CASES, ids=[f"{kind}-{Path(case['inputPath']).stem}" for kind, case in CASES]
+)
+def test_argo_cd_calls_a_recorded_object_what_its_condition_says(kind: str, case: dict[str, Any]) -> None:
+    assert health(yaml.safe_load((FOLDER / kind / case["inputPath"]).read_text())) == case["healthStatus"]
 
 
-def test_every_recorded_policy_has_its_case() -> None:
-    assert {case["inputPath"] for case in CASES} == {f"testdata/{path.name}" for path in FOLDER.glob("testdata/*")}
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_recorded_object_has_its_case_and_is_one_that_the_api_knows(kind: str) -> None:
+    files = sorted(FOLDER.glob(f"{kind}/testdata/*"))
+    assert {case["inputPath"] for of, case in CASES if of == kind} == {f"testdata/{path.name}" for path in files}
+    for path in files:
+        MODELS[kind].model_validate(yaml.safe_load(path.read_text()))
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("testdata/*")), ids=lambda path: path.stem)
-def test_a_recorded_policy_is_one_that_the_api_knows(path: Path) -> None:
-    PolicyObject.model_validate(recorded(path.stem))
+@pytest.mark.parametrize(("kind", "name"), [("GpuSharingPolicy", "applied"), ("GpuPlacement", "active")])
+def test_a_status_without_conditions_is_progressing(kind: str, name: str) -> None:
+    obj = recorded(kind, name)
+    del obj["status"]["conditions"]
+    assert health(obj) == {"status": "Progressing", "message": ""}
 
 
-def test_a_status_without_conditions_is_progressing() -> None:
-    policy = recorded("applied")
-    del policy["status"]["conditions"]
-    assert health(policy) == {"status": "Progressing", "message": ""}
-
-
-def test_a_condition_without_a_message_is_no_error() -> None:
-    policy = recorded("conflicting")
-    for condition in policy["status"]["conditions"]:
+@pytest.mark.parametrize(("kind", "name"), [("GpuSharingPolicy", "conflicting"), ("GpuPlacement", "unplaceable")])
+def test_a_condition_without_a_message_is_no_error(kind: str, name: str) -> None:
+    obj = recorded(kind, name)
+    for condition in obj["status"]["conditions"]:
         del condition["message"]
-    assert health(policy) == {"status": "Degraded", "message": ""}
+    assert health(obj) == {"status": "Degraded", "message": ""}
