@@ -199,7 +199,7 @@ class Node(RuleBasedStateMachine):
 
     def start_plugin(self) -> None:
         self.keeper = LedgerKeeper(self.save, self.saved_ledger, save_again=1.0)
-        self.listing = linger_anew(self.saved_listing, self.now, self.saved_listing.lists)
+        self.listing = linger_anew(self.saved_listing, self.now)
         self.changed_at = self.streams_at = self.now
         self.gave: dict[Holding, float] = {}
         self.advance()
@@ -213,7 +213,7 @@ class Node(RuleBasedStateMachine):
 
     def open_streams(self) -> None:
         self.changed_at = self.streams_at = self.now
-        self.listing = linger_anew(self.listing, self.now, self.listing.lists)
+        self.listing = linger_anew(self.listing, self.now)
         self.deliver()
         self.advance()
 
