@@ -171,6 +171,16 @@ def test_gpu_pods_survive_an_update_of_the_plugins_image(product: Product) -> No
     product.pod("rest", T4, 4 * T4_GPUS - 2)  # the new plugin hands out what is left
 
 
+def test_an_uninstall_leaves_the_workers_as_they_were(product: Product) -> None:
+    shared(product, 4)
+    try:
+        assert "released 2 nodes" in product.uninstall()
+        for node in WORKERS:
+            assert product.traces(node) == product.untouched[node]
+    finally:
+        product.install()
+
+
 def test_the_two_replicas_are_on_different_nodes_and_only_one_leads(product: Product) -> None:
     pods = product.pods("controller")
     assert {pod["spec"]["nodeName"] for pod in pods.values()} == set(WORKERS)

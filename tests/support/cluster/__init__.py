@@ -81,7 +81,7 @@ def start_cluster(environment: Mapping[str, str] = os.environ) -> Cluster:
     if provider == "kind":
         from tests.support.cluster.kind.provider import KindCluster
 
-        return KindCluster.start()
+        return KindCluster.start(environment)
     raise ClusterError(
         f"GPUSHARING_CLUSTER is {provider!r}, expected `local`, `kind` or `existing`. hint: leave it unset for `local`"
     )

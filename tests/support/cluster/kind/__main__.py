@@ -1,5 +1,6 @@
 """``python -m tests.support.cluster.kind`` brings what a kind cluster needs, or says why none can be had."""
 
+import os
 import signal
 import sys
 
@@ -12,7 +13,7 @@ def main() -> int:
     # so that a cancelled build ends its compiler too
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        prepare()
+        prepare(os.environ)
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -1,7 +1,6 @@
 """A Docker for kind: one that runs already, or one of our own in a machine within this machine."""
 
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -65,16 +64,16 @@ class Docker:
             self.machine.end()
 
 
-def find_docker(folder: Path, keeper: Keeper) -> Docker:
+def find_docker(folder: Path, keeper: Keeper, environment: Mapping[str, str]) -> Docker:
     """The Docker of this user if one answers, else one of our own below `folder`, which the keeper ends."""
-    return running_docker(folder) or _start(folder, keeper)
+    return running_docker(folder, environment) or _start(folder, keeper, environment)
 
 
-def running_docker(folder: Path) -> Docker | None:
+def running_docker(folder: Path, environment: Mapping[str, str]) -> Docker | None:
     """The Docker of this user; None = none answers, but one of our own can be started."""
-    if not (said := _refusal()):
-        return Docker(os.environ, folder)
-    if os.environ.get("DOCKER_HOST"):
+    if not (said := _refusal(environment)):
+        return Docker(environment, folder)
+    if environment.get("DOCKER_HOST"):
         raise ClusterError(f"the Docker at DOCKER_HOST does not answer: {said}. hint: start it, or unset DOCKER_HOST")
     if lacking := missing():
         raise ClusterError(
@@ -85,18 +84,18 @@ def running_docker(folder: Path) -> Docker | None:
     return None
 
 
-def _refusal() -> str:
+def _refusal(environment: Mapping[str, str]) -> str:
     """Why no Docker answers this user; empty = one does."""
-    if shutil.which("docker") is None:
+    if not (program := shutil.which("docker", path=environment["PATH"])):
         return "there is no `docker`"
-    asked = ["docker", "info", "--format", "{{json .ServerErrors}}"]
-    done = subprocess.run(asked, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    asked = [program, "info", "--format", "{{json .ServerErrors}}"]
+    done = subprocess.run(asked, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     if done.returncode == 0 and done.stdout.strip() in ("null", "[]"):
         return ""
     return (done.stderr.strip() or done.stdout.strip()).splitlines()[-1]
 
 
-def _start(folder: Path, keeper: Keeper) -> Docker:
+def _start(folder: Path, keeper: Keeper, outer: Mapping[str, str]) -> Docker:
     packages = bring_docker()
     home = folder / "docker"
     home.mkdir()
@@ -115,7 +114,7 @@ def _start(folder: Path, keeper: Keeper) -> Docker:
     (home / "daemon.json").write_text(json.dumps(settings))
     environment = docker_environment(packages)
     machine.start([str(packages / "usr/sbin/dockerd"), f"--config-file={home}/daemon.json"], environment)
-    docker = Docker({**os.environ, **environment, "DOCKER_HOST": socket}, folder, machine)
+    docker = Docker({**outer, **environment, "DOCKER_HOST": socket}, folder, machine)
     _wait(docker)
     return docker
 

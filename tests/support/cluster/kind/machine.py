@@ -11,6 +11,7 @@ import ctypes
 import os
 import secrets
 import shlex
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ _START_SECONDS = 60
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET
 # Folders where dockerd and containerd write whatever their settings say; what is written stays in the machine.
 _OVERLAID = ("/etc", "/opt")
+_TOOLS = ("unshare", "nsenter", "mount", "ip", "bash")
 _PREPARE = """
 set -eu
 root=$1; shift
@@ -134,6 +136,8 @@ def missing() -> str:
         return "Linux"
     if os.geteuid() != 0:
         return "root"
+    if absent := [tool for tool in _TOOLS if shutil.which(tool) is None]:
+        return f"the programs {' and '.join(absent)}"
     tried = subprocess.run(
         ["unshare", "--net", "--mount", "--pid", "--fork", "true"], capture_output=True, text=True, check=False
     )

@@ -6,7 +6,6 @@ whenever it fails: somebody outside answers in place of the Service.
 
 import ipaddress
 import json
-import os
 from collections.abc import Iterator
 
 from tests.support.cluster import ClusterError
@@ -57,7 +56,7 @@ class Network:
     def subnet(self) -> str:
         """The subnet that is asked for, or the first of ours that no other network has."""
         taken = list(self._taken())
-        if wanted := os.environ.get("GPUSHARING_KIND_SUBNET"):
+        if wanted := self._docker.environment.get("GPUSHARING_KIND_SUBNET"):
             if rival := _overlapping(wanted, taken):
                 raise ClusterError(
                     f"GPUSHARING_KIND_SUBNET is {wanted}, which overlaps {rival} of another Docker network. "

@@ -1,11 +1,13 @@
 """The product in a kind cluster as its users have it: its own image, installed by kubectl, with simulated GPUs."""
 
+import subprocess
+import sys
 from typing import Any
 
 import yaml
 from tests.support.cluster.api import NODES, ApiStatusError, Object, leases, pods
 from tests.support.cluster.kind.images import busybox
-from tests.support.cluster.kind.provider import KindCluster
+from tests.support.cluster.kind.provider import WORKERS, KindCluster
 from tests.support.cluster.node import integer
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet, policy_object
@@ -18,6 +20,7 @@ from gpusharing.api import names
 KUSTOMIZATION = ROOT / "hack/kind/product"
 PLUGIN, CONTROLLER = "gpu-sharing-device-plugin", "gpu-sharing-operator"
 OUR_PODS = pods(names.NAMESPACE)
+_FOLDERS = ("/var/lib/kubelet/device-plugins", "/var/lib/gpu-sharing", "/var/run/cdi")
 _SECONDS = 120
 
 
@@ -46,15 +49,38 @@ class Product:
         cluster.load(self.image)
         cluster.load_archive(archive)
 
+        self.untouched = {node: self.traces(node) for node in WORKERS}
+        """What `traces` said of each worker before the product came."""
+
     def install(self) -> None:
         """Install it as the README says, and wait until every replica is ready."""
         self.cluster.kubectl("apply", "-k", str(KUSTOMIZATION))
         for workload in (f"deployment/{CONTROLLER}", f"daemonset/{PLUGIN}"):
             self.rolled_out(workload)
 
+    def uninstall(self) -> str:
+        """Uninstall it as the README says; what `gpusharing cleanup` said."""
+        command = [sys.executable, "-m", "gpusharing", "cleanup", f"--kubeconfig={self.cluster.kubeconfig}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        self.cluster.kubectl("delete", "-k", str(KUSTOMIZATION), f"--timeout={_SECONDS}s")
+        return done.stdout + done.stderr
+
     def rolled_out(self, workload: str, namespace: str = names.NAMESPACE) -> None:
         """Wait until a workload is as it was last applied, and ready."""
         self.cluster.kubectl("rollout", "status", workload, f"--namespace={namespace}", f"--timeout={_SECONDS}s")
+
+    def traces(self, node: str) -> Object:
+        """What an installation could leave of itself on a node, but for names of resources, which kubelets keep."""
+        obj = self.api.get(NODES, node)
+        files = self.cluster.run_on(node, "find", *_FOLDERS, "-name", "kubelet*", "-prune", "-o", "-print", check=False)
+        return {
+            "labels": obj["metadata"]["labels"],
+            "annotations": sorted(obj["metadata"]["annotations"]),
+            "taints": obj["spec"].get("taints", []),
+            "conditions": sorted(entry["type"] for entry in obj["status"]["conditions"]),
+            "files": sorted(files.split()),
+        }
 
     def update_plugin(self) -> None:
         """Have the DaemonSet run the image under a new tag, and wait until every node does."""

@@ -5,11 +5,10 @@ the published one that GPUSHARING_KIND_IMAGE names, or a home-made one. What is 
 killed run leaves in a Docker of its own ends with it.
 """
 
-import os
 import signal
 import tempfile
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,29 +36,29 @@ _READY_SECONDS = 120
 class KindCluster(Access):
     """Three nodes in Docker; `start` makes them, `stop` leaves nothing of them."""
 
-    def __init__(self, docker: Docker, folder: Path, cleanup: ExitStack) -> None:
+    def __init__(self, docker: Docker, kind: Path, folder: Path, cleanup: ExitStack) -> None:
         kubeconfig = folder / "admin.kubeconfig"
         cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
         ca = folder / "ca.crt"
         ca.write_bytes(b64decode(cluster["certificate-authority-data"]))
         super().__init__("kind", cluster["server"], ca, kubeconfig, folder=folder, kubectl=bring_kubectl())
         self.docker = docker
-        self._kind = bring_kind()
+        self._kind = kind
         self._cleanup = cleanup
         self.api = cleanup.enter_context(Api(kubeconfig))
 
     @classmethod
-    def start(cls) -> "KindCluster":
+    def start(cls, environment: Mapping[str, str]) -> "KindCluster":
         """A new cluster, all of whose nodes are Ready; brings first what the cache lacks."""
         with _ended_by_sigterm(), ExitStack() as cleanup:
             folder = Path(tempfile.mkdtemp(prefix="gpusharing-kind-"))
             keeper = Keeper(folder)
             cleanup.callback(keeper.close)
-            kind = bring_kind()
-            docker = find_docker(folder, keeper)
+            docker = find_docker(folder, keeper, environment)
             cleanup.callback(docker.end)
-            image = _node_image(docker)
+            kind = bring_kind(environment)
             _refuse_left_over(docker)
+            image = _node_image(docker)
             network = Network(docker, image)
             network.make()
             if docker.machine:
@@ -69,7 +68,7 @@ class KindCluster(Access):
                 cleanup.callback(docker.run, str(kind), "delete", "cluster", f"--name={NAME}", check=False)
             with progress("three nodes"):
                 _create(docker, kind, image, folder)
-                cluster = cls(docker, folder, cleanup)
+                cluster = cls(docker, kind, folder, cleanup)
                 cluster.becomes_ready()
             cluster._cleanup = cleanup.pop_all()
         return cluster
@@ -101,7 +100,7 @@ class KindCluster(Access):
 
     def build_product(self, tag: str) -> None:
         """Build the product's image with the committed Dockerfile; Docker keeps the steps that have not changed."""
-        base = os.environ.get("GPUSHARING_BASE_IMAGE", "")
+        base = self.docker.environment.get("GPUSHARING_BASE_IMAGE", "")
         network = []
         if not base:
             base, network = PYTHON_IMAGE, ["--network=none"]  # what pip wants is in the image
@@ -116,16 +115,16 @@ class KindCluster(Access):
         return self.docker("exec", node, *command, check=check)
 
 
-def prepare() -> None:
+def prepare(environment: Mapping[str, str]) -> None:
     """Bring what a cluster needs, each with progress; refuse at once where none can be had."""
-    bring_kind()
     with tempfile.TemporaryDirectory(prefix="gpusharing-kind-") as folder:
-        if docker := running_docker(Path(folder)):
+        if docker := running_docker(Path(folder), environment):
             _refuse_left_over(docker)
             Network(docker, "").subnet()
-    if not os.environ.get("GPUSHARING_KIND_IMAGE"):
+    bring_kind(environment)
+    if not environment.get("GPUSHARING_KIND_IMAGE"):
         bring_node_image()
-    if not os.environ.get("GPUSHARING_BASE_IMAGE"):
+    if not environment.get("GPUSHARING_BASE_IMAGE"):
         bring_python_image()
 
 
@@ -137,7 +136,7 @@ def conditions(obj: dict[str, Any]) -> dict[str, str]:
 
 def _node_image(docker: Docker) -> str:
     """The published node image that is asked for, or the home-made one, loaded."""
-    if published := os.environ.get("GPUSHARING_KIND_IMAGE"):
+    if published := docker.environment.get("GPUSHARING_KIND_IMAGE"):
         docker("pull", "--quiet", published)
         return published
     archive = bring_node_image()

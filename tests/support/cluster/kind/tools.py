@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,9 +75,9 @@ def bring_node_programs() -> NodePrograms:
     )
 
 
-def bring_kind() -> Path:
-    """The kind of this machine's PATH if it is new enough; without one, a pinned one."""
-    if not (found := shutil.which("kind")):
+def bring_kind(environment: Mapping[str, str]) -> Path:
+    """The kind of the PATH if it is new enough; without one, a pinned one."""
+    if not (found := shutil.which("kind", path=environment["PATH"])):
         return _bring_module("kind", "kind", "sigs.k8s.io/kind")
     said = subprocess.run([found, "version", "--quiet"], capture_output=True, text=True, check=False).stdout.strip()
     if _numbers(said) < _numbers(KIND_VERSION):
