@@ -12,8 +12,8 @@ from tests.support.cluster import ClusterError
 from tests.support.cluster.kind.docker import Docker
 
 NETWORK = "gpusharing-e2e"
-_BRIDGE = "gsp-e2e"
-_WALL = ("DOCKER-USER", "-i", _BRIDGE, "!", "-o", _BRIDGE, "-j", "REJECT")
+BRIDGE = "gsp-e2e"
+_WALL = ("DOCKER-USER", "-i", BRIDGE, "!", "-o", BRIDGE, "-j", "REJECT")
 # Debian's iptables is made of nftables, that of the machine's Docker perhaps not: then it has no such chain there.
 _IPTABLES = 'iptables -w "$@" || iptables-legacy -w "$@"'
 
@@ -30,7 +30,7 @@ class Network:
         """Make the network and its wall."""
         subnet = self.subnet()
         self._docker(
-            "network", "create", f"--subnet={subnet}", f"--opt=com.docker.network.bridge.name={_BRIDGE}", NETWORK
+            "network", "create", f"--subnet={subnet}", f"--opt=com.docker.network.bridge.name={BRIDGE}", NETWORK
         )
         try:
             self._iptables("-I", *_WALL)

@@ -20,6 +20,7 @@ from tests.support.cluster.api import NODES, Api
 from tests.support.cluster.binaries import bring_kubectl, progress
 from tests.support.cluster.keeper import Keeper
 from tests.support.cluster.kind.docker import Docker, find_docker, running_docker
+from tests.support.cluster.kind.footprint import Footprint
 from tests.support.cluster.kind.images import PYTHON_IMAGE, bring_node_image, bring_python_image, node_image_name
 from tests.support.cluster.kind.network import NETWORK, Network
 from tests.support.cluster.kind.tools import bring_kind
@@ -52,6 +53,9 @@ class KindCluster(Access):
         """A new cluster, all of whose nodes are Ready; brings first what the cache lacks."""
         with _ended_by_sigterm(), ExitStack() as cleanup:
             folder = Path(tempfile.mkdtemp(prefix="gpusharing-kind-"))
+            before = Footprint.take(folder)
+            cleanup.callback(before.assert_same, folder)
+            cleanup.callback(before.restore)
             keeper = Keeper(folder)
             cleanup.callback(keeper.close)
             docker = find_docker(folder, keeper, environment)
