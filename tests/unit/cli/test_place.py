@@ -444,6 +444,15 @@ def test_what_came_and_went_is_told(place: Place) -> None:
     ]
 
 
+def test_a_plan_that_no_longer_fits_is_told_by_what_is_in_the_way(place: Place) -> None:
+    plan = place.write("plan.json", place.case("P01", "-o", "json").out)
+    busy = [{"index": index, "shares": 4, "inUse": 1} for index in range(4)]
+    inventory = place.write("inventory.json", {"nodes": [{"name": "node-a", "gpus": busy}]})
+    done = place.case("P01", "--check", plan, "--inventory", inventory)
+    assert (done.code, done.out) == (3, "")
+    assert done.err.startswith("Unplaceable: pool 'gpu' has 0 free of 4 usable GPU(s) on 1 node(s)")
+
+
 def test_a_plan_with_errors_is_no_plan(place: Place) -> None:
     plan = place.write("plan.json", place.case("P08", "-o", "json").out)
     done = place.case("P01", "--check", plan)

@@ -10,6 +10,7 @@ import typer
 
 from gpusharing.api.placement import Algorithm, Inventory
 from gpusharing.api.placementplan import SavedPlan
+from gpusharing.api.placementrules import OF_SERVICE, SHARE_UNDER_RESERVE
 from gpusharing.cli.files import STDIN
 from gpusharing.cli.outfolder import write_files
 from gpusharing.cli.output import (
@@ -141,7 +142,7 @@ def _plan(placement: Placement, nodes: Inventory | None, compat: Compat | None, 
 def _share_problems(placement: Placement) -> list[Problem]:
     """Return what a cluster refuses: a pod that asks for no GPUs sees none there (guide, section 5.3)."""
     return [
-        Problem(Code.INVALID_FIELDS, f"service '{each.name}': share: true needs enforcement: env; use shareWith")
+        Problem(Code.INVALID_FIELDS, OF_SERVICE.format(service=each.name, sentence=SHARE_UNDER_RESERVE))
         for each in placement.spec.services
         if each.deploy and each.share
     ]
