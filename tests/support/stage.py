@@ -49,6 +49,7 @@ def placement_object(name: str, spec: Wire, *, namespace: str = "team-a", age: i
             **metadata,
         },
         "spec": spec,
+        "status": {"observedGeneration": 0},
     }
 
 

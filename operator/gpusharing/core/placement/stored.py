@@ -49,8 +49,8 @@ class Placement:
 
     @property
     def planned(self) -> bool:
-        """Whether its status is ours: before the first one nobody knows what it has."""
-        return self.status.observed_generation is not None
+        """Whether its status is ours: before the first one (the CRD's default says 0) nobody knows what it has."""
+        return bool(self.status.observed_generation)
 
     def assignments(self) -> Iterator[tuple[str, StoredAssignment]]:
         """Yield the stored plan: service and assignment."""
