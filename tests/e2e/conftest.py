@@ -3,8 +3,20 @@
 import os
 
 import pytest
+from tests.support.cluster import Cluster
+from tests.support.cluster.kind.product import Product
+from tests.support.cluster.kind.provider import KindCluster
 
 SEVERAL_NODES = "several_nodes"
+
+
+@pytest.fixture(scope="session")
+def installed_product(cluster: Cluster) -> Product:
+    """The product on the nodes of provider `kind`, installed once."""
+    assert isinstance(cluster, KindCluster)
+    product = Product(cluster)
+    product.install()
+    return product
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

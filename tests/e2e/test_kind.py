@@ -6,10 +6,9 @@ The two workers of hack/kind/cluster.yaml: four Tesla T4, and three RTX A6000, a
 from collections.abc import Iterator
 
 import pytest
-from tests.support.cluster import Cluster
 from tests.support.cluster.api import NODES, POLICIES
 from tests.support.cluster.kind.product import OUR_PODS, Product
-from tests.support.cluster.kind.provider import WORKERS, KindCluster
+from tests.support.cluster.kind.provider import WORKERS
 from tests.support.eventually import eventually
 from tests.support.install import ROOT
 from tests.support.pods import PODS
@@ -21,23 +20,14 @@ T4_GPUS, A6000_GPUS = 4, 3
 OUTSIDE = "203.0.113.7"  # an address that nobody has (RFC 5737)
 
 
-@pytest.fixture(scope="module")
-def installed(cluster: Cluster) -> Product:
-    """The product, installed once."""
-    assert isinstance(cluster, KindCluster)
-    product = Product(cluster)
-    product.install()
-    return product
-
-
 @pytest.fixture
-def product(installed: Product) -> Iterator[Product]:
+def product(installed_product: Product) -> Iterator[Product]:
     """The product without policies, on nodes that offer plain GPUs."""
-    yield installed
-    installed.cluster.docker.assert_alive()
-    installed.delete_pods()
-    installed.api.delete_collection(POLICIES)
-    installed.offer(**{T4: T4_GPUS, A6000: A6000_GPUS})
+    yield installed_product
+    installed_product.cluster.docker.assert_alive()
+    installed_product.delete_pods()
+    installed_product.api.delete_collection(POLICIES)
+    installed_product.offer(**{T4: T4_GPUS, A6000: A6000_GPUS})
 
 
 def shared(product: Product, replicas: int) -> None:

@@ -19,6 +19,7 @@ from gpusharing.api import names
 
 KUSTOMIZATION = ROOT / "hack/kind/product"
 PLUGIN, CONTROLLER = "gpu-sharing-device-plugin", "gpu-sharing-operator"
+DAEMON_SETS = f"/apis/apps/v1/namespaces/{names.NAMESPACE}/daemonsets"
 OUR_PODS = pods(names.NAMESPACE)
 _FOLDERS = ("/var/lib/kubelet/device-plugins", "/var/lib/gpu-sharing", "/var/run/cdi")
 _SECONDS = 120
@@ -185,6 +186,12 @@ class Product:
         ]
         assert len(found) == 1, [pod["metadata"]["name"] for pod in found]
         return found[0]
+
+    def newest_plugins(self) -> list[Object]:
+        """The plugin's pods that are made of the DaemonSet's present template."""
+        generation = str(self.api.get(DAEMON_SETS, PLUGIN)["metadata"]["generation"])
+        pods = self.pods("device-plugin").values()
+        return [pod for pod in pods if pod["metadata"]["labels"].get("pod-template-generation") == generation]
 
     def leader(self) -> str:
         """The pod that leads; AssertionError while none does."""
