@@ -118,10 +118,19 @@ class Node(RuleBasedStateMachine):
         self.config = CONFIGS[config]
         self.advance()
 
+    @rule(spec=st.sampled_from(["alice has 0 and 1", "half and third share 0", "bob has all"]))
+    def a_service_starts(self, spec: str) -> None:
+        """All the way: reserved, waited for, and a pod on it."""
+        self.the_controller_writes(spec)
+        self.time_passes(25.0)
+        self.a_pod_starts(0, 0.1, of_placements=True)
+        self.time_passes(1.0)
+
     @rule(which=st.integers(0, 50), seconds=st.sampled_from([0.0, 0.1, 0.5]))
-    def a_pod_starts(self, which: int, seconds: float) -> None:
+    def a_pod_starts(self, which: int, seconds: float, of_placements: bool = False) -> None:
         taken = {(one.resource, one.id) for one in (*self.holdings, *self.choices)}
-        free = sorted((name, one) for name, ids in self.seen().items() for one in ids if (name, one) not in taken)
+        seen = {name: ids for name, ids in self.seen().items() if is_place(name) or not of_placements}
+        free = sorted((name, one) for name, ids in seen.items() for one in ids if (name, one) not in taken)
         if free:
             name, chosen = free[which % len(free)]
             self.choices.append(Holding(name, chosen, self.now + seconds, self.now + seconds + 0.3))
@@ -223,7 +232,10 @@ class Node(RuleBasedStateMachine):
         settled = at >= self.changed_at + 0.3 and self.now >= self.streams_at + LINGER
         confirmed = allocatable if settled else None
         held = self.held() if looked else None
+        ledger, complete = self.keeper.ledger, self.keeper.is_complete
         self.keeper.advance(self.now, _pods(shown) if looked else None, lambda: self.facts(held, confirmed))
+        if complete and (self.keeper.wanted is None or self.keeper.wanted.reservations is None):
+            assert self.keeper.ledger == ledger
         before = self.listing
         self.listing = advance(
             before,
