@@ -161,8 +161,12 @@ def _refuse_left_over(docker: Docker) -> None:
 
 def _create(docker: Docker, kind: Path, image: str, folder: Path) -> None:
     options = [f"--name={NAME}", f"--image={image}", f"--config={CONFIG}", f"--kubeconfig={folder}/admin.kubeconfig"]
-    settings = {"KIND_EXPERIMENTAL_DOCKER_NETWORK": NETWORK}
-    docker.run(str(kind), "create", "cluster", *options, "--quiet", "--wait=90s", check=True, **settings)
+    command = (str(kind), "create", "cluster", *options, "--retain", "--wait=90s")
+    try:
+        docker.run(*command, check=True, KIND_EXPERIMENTAL_DOCKER_NETWORK=NETWORK)
+    except ClusterError as error:
+        log = docker("exec", CONTROL_PLANE, "tail", "-5", "/var/log/kubelet.log", check=False)
+        raise ClusterError(f"{error}; the end of the kubelet's log: {log or 'there is none'}") from error
 
 
 @contextmanager
