@@ -9,7 +9,7 @@ from gpusharing.api.sharing import DeviceListStrategy
 from gpusharing.core.edits import DeviceSpec, Edits, Mount, edits_for
 from gpusharing.core.errors import InvalidInput
 from gpusharing.core.host import HostFacts
-from gpusharing.core.resources import resources_of
+from gpusharing.core.resources import Resource, resources_of
 
 G0, G1 = gpu_uuid(0), gpu_uuid(1)
 M0, M1 = mig_uuid(1, 0), mig_uuid(1, 1)
@@ -52,6 +52,24 @@ def test_mig_devices_are_named_by_their_uuid_or_by_gpu_and_slot() -> None:
     config = make_config().mig("mixed")
     assert visible(config, M1, M0) == f"{M1},{M0}"
     assert visible(config.set(device_id_strategy="index"), M1, M0, G0) == "1:2,1:0,0"
+
+
+@pytest.mark.parametrize("strategy", ["uuid", "index"])
+@pytest.mark.parametrize("lists", ["envvar", "volume-mounts", "cdi-cri"])
+def test_a_service_of_a_placement_is_told_uuids_and_the_hosts_indexes_only_as_information(
+    strategy: str, lists: DeviceListStrategy
+) -> None:
+    served = make_config().shared(4).lists(lists).set(device_id_strategy=strategy).build()
+    name = "place.gpusharing.io/policy.p.team"
+    got = edits_for(served, Resource(name, ()), [f"{G1}::0123abcd", G0], make_hardware(2).build(), HOST)
+    assert (got.envs["GPU_PLACEMENT_COUNT"], got.envs["GPU_PLACEMENT_INDEXES"]) == ("2", "1,0")
+    # a CDI name is no device list: it is looked up on the host
+    by_cdi = [f"{GPU_CDI}={it}" for it in ((G1, G0) if strategy == "uuid" else ("1", "0"))]
+    assert {
+        "envvar": got.envs.get("NVIDIA_VISIBLE_DEVICES") == f"{G1},{G0}",
+        "volume-mounts": [mount.container_path for mount in got.mounts] == [f"{FOLDER}/{G1}", f"{FOLDER}/{G0}"],
+        "cdi-cri": list(got.cdi_devices[:2]) == by_cdi,
+    }[lists]
 
 
 def test_an_id_of_a_device_that_is_gone_is_refused() -> None:

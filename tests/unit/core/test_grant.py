@@ -1,14 +1,17 @@
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from tests.support.hardware import ConfigBuilder, HardwareBuilder, gpu_uuid, make_config, make_hardware, mig_uuid
 
+from gpusharing.core.devices import base_of
 from gpusharing.core.edits import Edits
 from gpusharing.core.errors import InvalidInput
 from gpusharing.core.grant import grant
 from gpusharing.core.host import HostFacts
 from gpusharing.core.listing import Listing, advance
-from gpusharing.core.resources import resources_of
+from gpusharing.core.reservations import reserved_id
+from gpusharing.core.resources import Device, Resource, resources_of
 
 GPU, SMALL = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 G0, G1 = gpu_uuid(0), gpu_uuid(1)
@@ -169,3 +172,41 @@ def test_mig_devices_must_be_on_one_gpu_as_shares_must() -> None:
     listing = listed(REQUIRED.mig("mixed"), hardware=hardware)
     with pytest.raises(InvalidInput, match="keepTogether is required"):
         grant(listing, SMALL, (mig_uuid(0, 0), mig_uuid(1, 0)), hardware.build(), HostFacts(), free={})
+
+
+# --- names of placements (placement guide, 8.2)
+
+POLICY = "place.gpusharing.io/policy.p.team"
+
+
+def placed(*gpus: str, owner: str = POLICY, state: str = "served") -> Listing:
+    """The same node with these GPUs under the policy's name, as far as they are `served`."""
+    served = SHARED.set(device_id_strategy="index").build()
+    resource = Resource(POLICY, tuple(Device(reserved_id(gpu, POLICY, owner), gpu, gpu) for gpu in gpus))
+    options: dict[str, Any] = {"sick": {}, "held": {}, "calls_open": frozenset()}
+    listing = advance(Listing(), [resource], served, now=0.0, **options)
+    return listing if state == "served" else advance(listing, [], served, now=1.0, **options)
+
+
+def test_of_a_gpu_that_is_not_shared_only_what_is_healthy_is_given_out() -> None:
+    listing = listed(SHARED, make_config("two").shared(2), held={GPU: frozenset({f"{G0}::3"})})
+    assert granted(listing, f"{G0}::3")
+    with pytest.raises(InvalidInput, match="its GPU is being reserved, or released") as refused:
+        grant(listing, GPU, [f"{G0}::3"], TWO_GPUS.build(), HostFacts(), free={}, claimed={G0})
+    assert refused.value.hint
+    assert grant(listing, GPU, [f"{G0}::1"], TWO_GPUS.build(), HostFacts(), free={}, claimed={G0})
+
+
+def test_a_name_that_is_being_released_gives_nothing_out_whatever_is_known_of_its_gpu() -> None:
+    assert granted(placed(G0), G0, resource=POLICY)
+    assert "cannot be had any more" in refusal(placed(G0, state="retiring"), G0, resource=POLICY)
+
+
+def test_rules_of_shares_do_not_apply_to_names_of_placements() -> None:
+    served = SHARED.allocation(keep_together="required").build()
+    refusing = make_config("f").shared(4, failRequestsGreaterThanOne=True).build()
+    ids = [reserved_id(gpu, POLICY, "team/p") for gpu in (G0, G1)]
+    resource = Resource(POLICY, tuple(Device(id_, base_of(id_), base_of(id_)) for id_ in ids))
+    for config in (served, refusing):
+        listing = advance(Listing(), [resource], config, sick={}, held={}, calls_open=frozenset(), now=0.0)
+        assert granted(listing, *ids, resource=POLICY).envs["NVIDIA_VISIBLE_DEVICES"] == f"{G0},{G1}"

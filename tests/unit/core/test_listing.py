@@ -1,12 +1,24 @@
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from tests.support.hardware import ConfigBuilder, HardwareBuilder, gpu_uuid, make_config, make_hardware, mig_uuid
 
 from gpusharing.core.errors import InvalidInput
-from gpusharing.core.listing import Listing, Row, Standing, advance, check_fit, lost, next_deadline, rows, standing
-from gpusharing.core.resources import Resource, resources_of
+from gpusharing.core.listing import (
+    Listing,
+    Row,
+    Standing,
+    advance,
+    check_fit,
+    linger_anew,
+    lost,
+    next_deadline,
+    rows,
+    standing,
+)
+from gpusharing.core.resources import Device, Resource, resources_of
 
 GPU, SHARED, SMALL, BIG = "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 G0, G1 = gpu_uuid(0), gpu_uuid(1)
@@ -387,3 +399,32 @@ def test_retiring_ids_count_for_the_length_of_a_list() -> None:
     with pytest.raises(InvalidInput, match=r"^nvidia.com/gpu: 90000 devices make a list of"):
         check_fit(lists.listing, wanted(make_config().shared(25_000), swapped))
     check_fit(lists.listing, wanted(make_config().shared(25_000, renameByDefault=True), swapped))
+
+
+# --- restarts, and names of placements
+
+
+def test_after_a_restart_of_the_kubelet_what_retires_waits_anew() -> None:
+    lists = Lists(FOUR).to(make_config("two").shared(2)).after(10)
+    before = lists.listing
+    lists.listing = linger_anew(lists.listing, lists.now)
+    assert lists.listing.lists[GPU][f"{G0}::0"] is before.lists[GPU][f"{G0}::0"]
+    assert len(lists.after(10).listing.lists[GPU]) == 8
+    assert len(lists.after(1).listing.lists[GPU]) == 4
+
+
+def test_names_of_one_placement_do_not_wait_for_one_another_over_a_gpu_and_for_its_sole_owner_they_do() -> None:
+    one, other = (f"place.gpusharing.io/{it}.p.team" for it in ("one", "other"))
+    config = WHOLE.build()
+    options: dict[str, Any] = {"sick": {}, "calls_open": frozenset()}
+
+    def names(*resources: tuple[str, str]) -> list[Resource]:
+        return [Resource(name, (Device(id_, G0, G0),)) for name, id_ in resources]
+
+    beside = advance(Listing(), names((one, f"{G0}::aaaaaaaa")), config, held={}, now=0.0, **options)
+    held = {one: frozenset({f"{G0}::aaaaaaaa"})}
+    after = advance(beside, names((other, f"{G0}::bbbbbbbb")), config, held=held, now=1.0, **options)
+    assert standing(after, one, f"{G0}::aaaaaaaa").state == "retiring"
+    assert standing(after, other, f"{G0}::bbbbbbbb").state == "served"
+    alone = advance(beside, names((other, G0)), config, held=held, now=1.0, **options)
+    assert standing(alone, other, G0).state == "withheld"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.hardware import gpu_uuid, make_config, make_hardware, mig_uuid
 
-from gpusharing.api.node import GpuNodeStatus
+from gpusharing.api.node import GpuNodeStatus, ReservationReport
 from gpusharing.api.reasons import Reason
 from gpusharing.core.devices import Inventory
 from gpusharing.core.fragmentation import Fragmentation, ResourceRoom, Restart
@@ -18,6 +18,7 @@ from gpusharing.core.listing import Listing, advance
 from gpusharing.core.nodeproblems import Observed, problems, stale_resources
 from gpusharing.core.nodestatus import HISTORY_MAX, node_status, ready_condition
 from gpusharing.core.occupancy import PodDevices
+from gpusharing.core.reservationreport import Reserved
 from gpusharing.core.resources import resources_of
 from gpusharing.core.serving import ServedConfig
 
@@ -270,6 +271,26 @@ def test_ids_that_retire_are_counted_apart_and_none_of_them_is_predicted() -> No
     [row] = status.resources
     assert (row.devices, row.healthy, row.retiring, row.withheld, row.predicted) == (8, 4, 4, 0, 4)
     assert [gpu.shares for gpu in status.occupancy] == [2, 2]
+
+
+def test_ids_that_leave_for_a_placement_are_as_it_should_be_and_counted_as_retiring() -> None:
+    leaving = frozenset({gpu_uuid(0), gpu_uuid(1)})
+    seen = observed(TWO, listing=RETIRING, reservations=Reserved(7, (), leaving))
+    assert said(seen) == ("True", "Serving")
+    assert said(observed(TWO, listing=RETIRING, reservations=Reserved(7, (), frozenset({gpu_uuid(1)}))))[0] == "False"
+    [row] = node_status(seen, None, NOW).resources
+    assert (row.devices, row.retiring, row.predicted) == (8, 4, 4)
+
+
+def test_reservations_are_reported_with_the_generation_that_they_follow_and_why_they_wait() -> None:
+    row = ReservationReport(resource="place.gpusharing.io/a.p.team", gpus=["GPU-1"], state="Active", in_use=1)
+    status = node_status(
+        observed(reservations=Reserved(7, (row,), frozenset({"GPU-1"}), "the disk is full.")), None, NOW
+    )
+    assert (status.reservations_observed_generation, status.reservations) == (7, [row])
+    condition = ready_condition(status)
+    assert (condition.status, condition.reason) == ("True", "Serving")
+    assert condition.message.endswith(" Reservations wait: the disk is full.")
 
 
 # --- what was before

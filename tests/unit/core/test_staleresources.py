@@ -8,7 +8,8 @@ from gpusharing.api.node import GpuNodeStatus, ResourceReport
 from gpusharing.core.staleresources import Look, after_two_looks, look, of_a_gpu_plugin
 
 GPU, SHARED, MIG = "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb"
-OURS = [GPU, SHARED, MIG, "nvidia.com/mig-3g.20gb.shared"]
+PLACE = "place.gpusharing.io/policy.rl-eval.team-a"
+OURS = [GPU, SHARED, MIG, "nvidia.com/mig-3g.20gb.shared", PLACE]
 OTHERS = ["cpu", "nvidia.com/rdma", "nvidia.com/gpu-of-mine", "nvidia.com/migrate", "amd.com/gpu", "example.com/gpu"]
 COUNTS = ["0", "1", "8", "60k"]
 

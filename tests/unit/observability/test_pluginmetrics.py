@@ -6,10 +6,12 @@ from prometheus_client import generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 from tests.support.hardware import gpu_uuid, make_config, make_hardware
 
+from gpusharing.api.node import ReservationReport, ReservationState
 from gpusharing.core.fragmentation import fragmentation
 from gpusharing.core.listing import Listing, advance
 from gpusharing.core.nodeproblems import Observed
 from gpusharing.core.occupancy import PodDevices
+from gpusharing.core.reservationreport import Reserved
 from gpusharing.core.resources import resources_of
 from gpusharing.observability.pluginmetrics import PluginMetrics
 
@@ -164,3 +166,16 @@ def test_requests_are_counted_by_resource_and_a_watch_has_no_duration() -> None:
     assert value(metrics, "api_requests_total", verb="apply", resource="gpunodes/status", code="200") == 1
     assert value(metrics, "api_request_seconds_count", verb="apply") == 1
     assert value(metrics, "api_request_seconds_count", verb="watch") is None
+
+
+def test_reservations_are_counted_by_state_and_a_state_without_any_is_0() -> None:
+    metrics = PluginMetrics()
+    found: tuple[ReservationState, ...] = ("Active", "Releasing", "Active")
+    rows = tuple(
+        ReservationReport(resource=f"place.gpusharing.io/{n}.p.team", state=state) for n, state in enumerate(found)
+    )
+    metrics.show(replace(SEEN, reservations=Reserved(7, rows)))
+    states = ("Withdrawing", "Active", "Conflict", "Releasing")
+    assert [value(metrics, "reservations", state=state) for state in states] == [0, 2, 0, 1]
+    metrics.show(SEEN)
+    assert [value(metrics, "reservations", state=state) for state in states] == [0, 0, 0, 0]
