@@ -71,6 +71,14 @@ BROKEN: dict[str, tuple[Wire, Wire]] = {
     "a cap without auto": (spec(pool(2, maxNodes=3), OTHER), spec(pool("auto", maxNodes=3), OTHER)),
     "two sizes": (spec(pool(gpusByNode=[4]), OTHER), spec(pool(2, None, gpusByNode=[4, 8]), OTHER)),
     "fewer sizes than nodes": (spec(pool(3, None, gpusByNode=[4, 8]), OTHER), spec(pool(3, None), OTHER)),
+    "more sizes than nodes": (
+        spec(pool(1, None, gpusByNode=[4, 8]), OTHER),
+        spec(pool(1, None, gpusByNode=[4]), OTHER),
+    ),
+    "many sizes for more nodes": (
+        spec(pool(105, None, gpusByNode=[4] * 12), OTHER),
+        spec(pool(12, None, gpusByNode=[4] * 12), OTHER),
+    ),
     "sizes with auto": (spec(pool("auto", None, gpusByNode=[4]), OTHER), spec(pool("auto", None), OTHER)),
     "a term without values": (
         spec(pool(nodeSelector={"matchExpressions": [TERM]}), OTHER),
@@ -133,6 +141,11 @@ def test_what_a_rule_refuses_is_refused_in_the_planners_words_and_what_is_put_ri
         assert said, what
         assert are_among(said, expected), what
         assert sentences(fleet, right) == ours(right) == set(), what
+
+
+def test_of_several_services_that_break_a_rule_the_first_is_named(fleet: Fleet) -> None:
+    wrong = spec([pool(), pool(name="aux")], service("a", 1, deploy=False), service("b", 1), service("c", 1))
+    assert sentences(fleet, wrong) == {"service 'b' names no pool and the placement has 2 (gpu, aux)"}
 
 
 def test_every_rule_has_a_case_here() -> None:

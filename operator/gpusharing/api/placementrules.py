@@ -129,6 +129,13 @@ def _rules(*rules: Rule) -> dict[str, Any]:
 
 
 _POOLS_MAX = 8
+
+
+def _is_known(service: str) -> str:
+    """Return the CEL test whether a service names a pool that there is."""
+    return f"(has({service}.pool) && self.pools.exists(p, p.name == {service}.pool))"
+
+
 _ALL_POOLS = " + ".join(
     [
         "self.pools[0].name",
@@ -185,9 +192,7 @@ SPEC_RULES = _rules(
     _of_services(
         "!has(s.pool) && size(self.pools) > 1", POOL_REQUIRED, count=_number("size(self.pools)"), pools=_ALL_POOLS
     ),
-    _of_services(
-        "has(s.pool) && !self.pools.exists(p, p.name == s.pool)", UNKNOWN_POOL, pool="{first}.pool", pools=_ALL_POOLS
-    ),
+    _of_services(f"has(s.pool) && !{_is_known('s')}", UNKNOWN_POOL, pool="{first}.pool", pools=_ALL_POOLS),
     _rule(
         "!has(self.lead) || self.services.exists(s, s.deploy && s.name == self.lead)",
         UNKNOWN_LEAD,
@@ -203,8 +208,8 @@ SPEC_RULES = _rules(
         target="{first}.shareWith",
     ),
     _of_services(
-        "has(s.shareWith) && has(s.pool) && "
-        f"self.services.exists(t, {_IS_TARGET} && {_IS_OWNER} && has(t.pool) && t.pool != s.pool)",
+        f"has(s.shareWith) && {_is_known('s')} && "
+        f"self.services.exists(t, {_IS_TARGET} && {_IS_OWNER} && {_is_known('t')} && t.pool != s.pool)",
         TARGET_ELSEWHERE,
         target="{first}.shareWith",
     ),
