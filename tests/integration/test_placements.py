@@ -261,13 +261,41 @@ def stored_plan() -> Object:
     }
 
 
-def test_without_the_kind_everything_else_goes_on_and_it_is_said(fleet: Fleet, account: Path) -> None:
+def test_without_the_kind_everything_else_goes_on_until_it_is_there(fleet: Fleet, account: Path) -> None:
     fleet.node("a")
     fleet.api.delete(CRDS, "gpuplacements.gpusharing.io")
     try:
-        with Controller(account) as controller:
+        with Controller(account, resync="1s") as controller:
             fleet.policy("pack")
             fleet.settles("pack", ["a"])
-            assert controller.logged("placements are not planned")
+            assert len(controller.logged("placements are not planned")) == 1
+            fleet.cluster.kubectl("apply", "-k", "crds")
+            assert controller.wait_end() == 0
     finally:
         fleet.cluster.kubectl("apply", "-k", "crds")
+
+
+def test_reservations_outlive_a_kind_that_is_deleted_and_created_anew(stage: Stage, account: Path) -> None:
+    """Deleting a CRD deletes its objects first; whoever deletes placements that way hardly means it.
+
+    The process ends over a watch of a kind that is gone, and begins anew; so here are two.
+    """
+    with Controller(account) as controller:
+        stage.fleet.becomes("open", "Ready", "True", "Applied")
+        stage.apply("p", RL_EVAL)
+        stage.becomes("True", "Active")
+        told = stage.told("a")
+        stage.api.delete(CRDS, "gpuplacements.gpusharing.io")
+        try:
+            eventually(lambda: _has(stage.events("ReleaseHeld")), what="it is told")
+            controller.stop()
+        finally:
+            stage.fleet.cluster.kubectl("apply", "-k", "crds")
+    with Controller(account):
+        stage.apply("q", {"pools": [pool(1, None)], "services": [service("x", 1)]})
+        stage.becomes("False", "Reserving", name="q")
+        assert stage.told("a") == told
+        stage.apply("p", {**RL_EVAL, "services": RL_EVAL["services"][::-1]})
+        stage.becomes("True", "Active")
+        assert stage.places() == {"policy": "a 1,2", "judge": "a 0"}
+        stage.becomes("True", "Active", name="q")

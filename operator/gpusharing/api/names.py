@@ -11,6 +11,7 @@ NODE_KIND = "GpuNode"
 GPU_NODES = "gpunodes"
 PLACEMENT_KIND = "GpuPlacement"
 PLACEMENTS = "gpuplacements"
+PLACEMENTS_CRD = f"{PLACEMENTS}.{GROUP}"
 
 # --- what we write on a Node: this one label and nothing else
 CONFIG_LABEL = "nvidia.com/device-plugin.config"

@@ -58,7 +58,10 @@ class Reason(StrEnum):
     MANUALLY_CONFIGURED = "ManuallyConfigured", "The config label was set by somebody else; the node is left alone."
     DRIFT_REPAIRED = "DriftRepaired", "Something else changed what we had written; it was put back."
     RELEASED = "Released", "No policy wants the node any more; what we had written is gone."
-    RELEASE_HELD = "ReleaseHeld", "The CRD of the policies was deleted or replaced; nodes keep what they have."
+    RELEASE_HELD = (
+        "ReleaseHeld",
+        "The CRD of policies or placements was deleted or replaced; nodes keep what they have.",
+    )
     SKIPPED = "Skipped", "The node carries gpusharing.io/skip and is left exactly as it is."
     # --- GpuSharingReady of a GpuNode, and of its Node (decision 49); CapacityMismatch is one of them too
     SERVING = "Serving", "The plugin of the node serves what it should, and nothing is wrong."

@@ -84,7 +84,7 @@ async def lead(
     health.leading = True
     context.metrics.leader.set(1)
     holding = asyncio.create_task(guard.hold())
-    halt = asyncio.create_task(_either(stop, guard.lost))
+    halt = asyncio.create_task(_either(stop, guard.lost, context.outdated))
     workers: Workers | None = None
     resyncing: asyncio.Task[None] | None = None
     try:

@@ -12,9 +12,10 @@ from gpusharing.controller.resync import ListState, resync
 from gpusharing.controller.settings import Settings, read_settings
 from gpusharing.core.desired_state import Assignment, Outcome
 from gpusharing.core.errors import ApiError
+from gpusharing.core.placement.projection import has_to_be_told
 from gpusharing.core.plan import Change, Situation, plan_node
 from gpusharing.kube import paths
-from gpusharing.kube.apply import apply_action
+from gpusharing.kube.apply import apply_action, apply_reservations
 from gpusharing.observability.logs import configure_logs
 from gpusharing.observability.metrics import Metrics
 
@@ -57,9 +58,11 @@ async def _release_all(context: Context) -> int:
         if error.status != 404:  # without our CRDs there are still labels and records
             raise
     gate = asyncio.Semaphore(AT_ONCE)
+    placing = context.cache.placing
+    told = await asyncio.gather(*(_release_gpus(context, name, gate) for name in sorted(placing.gpu_nodes)))
     nodes = sorted({*context.cache.nodes, *(record.node for record in context.cache.records.values())})
     results = await asyncio.gather(*(_release(context, name, gate) for name in nodes))
-    released, failed = sum(done is True for done in results), sum(done is None for done in results)
+    released, failed = sum(done is True for done in results), sum(done is None for done in (*results, *told))
     _say(f"released {released} nodes" + (f", {failed} failed" if failed else ""))
     target = context.settings.shared_target
     if target is not None and context.cache.shared.exists and context.cache.shared.ours:
@@ -67,6 +70,21 @@ async def _release_all(context: Context) -> int:
         await context.client.delete(f"{paths.configmaps(namespace)}/{name}")
         _say(f"deleted ConfigMap {namespace}/{name}")
     return failed
+
+
+async def _release_gpus(context: Context, name: str, gate: asyncio.Semaphore) -> bool | None:
+    """Tell the node's plugin to release what placements have, once no pod has it. Returns as `_release` does."""
+    gpu_node = context.cache.placing.gpu_nodes[name]
+    if not has_to_be_told(gpu_node, ()):
+        return False
+    async with gate:
+        try:
+            await apply_reservations(context.client, name, gpu_node.uid, ())
+            _say(f"{name}: reservations of placements are released as soon as no pod has their GPUs")
+            return True
+        except ApiError as error:
+            _say(f"{name}: {error}")
+            return None
 
 
 async def _release(context: Context, name: str, gate: asyncio.Semaphore) -> bool | None:

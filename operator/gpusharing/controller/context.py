@@ -1,5 +1,6 @@
 """What every worker needs, made once by `app.py` and passed along."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -37,6 +38,8 @@ class Context:
     clock: Callable[[], float]
     # policy, or namespace/name of a placement → when its status may be written next
     status_due: dict[str, float] = field(default_factory=dict)
+    # set where the process has to begin anew, with other watches
+    outdated: asyncio.Event = field(default_factory=asyncio.Event)
     # what was said last about a subject
     said: dict[str, str] = field(default_factory=dict)
 

@@ -28,6 +28,8 @@ class Placing:
         self.on = on
         # whether a whole list of them was seen and none has failed since: unknown is never empty
         self.known = False
+        # whether they are watched; None = the watches have not begun
+        self.watched: bool | None = None
         self._lost_after = lost_after
         self.placements: dict[str, Placement] = {}
         self.gpu_nodes: dict[str, SeenGpuNode] = {}

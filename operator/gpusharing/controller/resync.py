@@ -105,6 +105,9 @@ async def _list_placements(context: Context, found: set[Key]) -> None:
             log.warning("placements are not planned", error=error.message, hint=hint)
     finally:
         found |= placing.listed(known=known)
+    if known and placing.watched is False:
+        log.warning("placements are there now: the process ends, to begin anew and watch them")
+        context.outdated.set()
 
 
 def _every(_: JsonObject) -> bool:

@@ -95,7 +95,8 @@ def kopf_registry(context: Context, stamps: WatchStamps) -> kopf.OperatorRegistr
         context.metrics.watch_events_total.labels("gpunodes", kind or "LISTED").inc()
         context.enqueue(cache.bury("report", obj["metadata"]) if kind == "DELETED" else cache.put_report(obj))
 
-    if cache.placing.known:
+    cache.placing.watched = cache.placing.known
+    if cache.placing.watched:
         _watch_placements(registry, context)
     return registry
 

@@ -84,13 +84,22 @@ def restore_dropped(node: str, uid: str, value: str) -> Event:
 
 def release_held(node: str, uid: str) -> Event:
     """The CRD is gone or new: the policy may have gone with it, so nothing is released."""
+    return _held(node, uid, names.POLICIES_CRD, "its config", "policies")
+
+
+def reservations_held(node: str, uid: str) -> Event:
+    """The CRD is gone or new: the placements may have gone with it, so their GPUs stay theirs."""
+    return _held(node, uid, names.PLACEMENTS_CRD, "its reservations", "placements")
+
+
+def _held(node: str, uid: str, crd: str, kept: str, objects: str) -> Event:
     return _node(
         node,
         uid,
         "Warning",
         Reason.RELEASE_HELD,
-        f"the CRD {names.POLICIES_CRD} was deleted or replaced, so the node keeps its config. hint: apply the policies "
-        "again, or run `gpusharing cleanup` to release everything",
+        f"the CRD {crd} was deleted or replaced, so the node keeps {kept}. hint: apply the {objects} again, or run "
+        "`gpusharing cleanup` to release everything",
     )
 
 

@@ -43,16 +43,23 @@ async def read_node_object(client: Client, name: str, *, full: bool) -> JsonObje
 
 @dataclass(frozen=True, slots=True)
 class CrdState:
-    """Whether the CRD of the policies is there, and since when."""
+    """Whether the CRD of a kind is there, and since when."""
 
     present: bool
     created: datetime | None = None
 
+    def knows_what_is_gone(self, written: datetime | None) -> bool:
+        """Whether an object that is not there was deleted by itself, and not with its whole kind.
 
-async def read_crd(client: Client) -> CrdState:
-    """Look at the CRD of the policies: one that is gone or new took its policies with it."""
+        `written` is when we last wrote what followed from it; None = not known.
+        """
+        return self.present and (written is None or self.created is None or self.created < written)
+
+
+async def read_crd(client: Client, name: str = names.POLICIES_CRD) -> CrdState:
+    """Look at a CRD: one that is gone or new took its objects with it."""
     try:
-        crd = await client.get(f"{paths.CRDS}/{names.POLICIES_CRD}", accept=metadata_only())
+        crd = await client.get(f"{paths.CRDS}/{name}", accept=metadata_only())
     except ApiError as error:
         if error.status == 404:
             return CrdState(False)

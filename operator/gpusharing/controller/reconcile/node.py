@@ -8,6 +8,8 @@ from gpusharing.controller.context import Context
 from gpusharing.core import events
 from gpusharing.core.errors import ApiError
 from gpusharing.core.matching import Node
+from gpusharing.core.placement.observed import SeenGpuNode
+from gpusharing.core.placement.projection import has_ownerless
 from gpusharing.core.plan import (
     Action,
     ApplyRecord,
@@ -51,11 +53,26 @@ async def _tell(context: Context, name: str) -> None:
     if not placing.to_be_told(name):
         return
     gpu_node, wanted = placing.gpu_nodes[name], placing.wanted.get(name, ())
+    if has_ownerless(gpu_node, placing.placements) and not await _placements_are_gone(context, gpu_node):
+        return  # as it is, whole: after a write of ours nobody could tell that the CRD is younger than its entries
     answer = await context.write(lambda: apply_reservations(context.client, name, gpu_node.uid, wanted))
     if answer is None:
         return  # it was deleted, or created anew: its own event brings the node back
     log.info("reservations written", node=name, resources=[each.resource for each in wanted])
     context.enqueue(context.cache.put_report(answer) - {("node", name)})
+
+
+async def _placements_are_gone(context: Context, gpu_node: SeenGpuNode) -> bool:
+    """Whether placements were deleted, and not their whole CRD (deleting a CRD deletes its objects first)."""
+    crd = await read.read_crd(context.client, names.PLACEMENTS_CRD)
+    if crd.knows_what_is_gone(gpu_node.told_at):
+        return True
+    node = context.cache.nodes.get(gpu_node.name)
+    if context.say_once(f"held {gpu_node.name}", rfc3339(crd.created) if crd.created else "gone"):
+        log.warning("reservations held: the placements' CRD was deleted or replaced", node=gpu_node.name)
+    if node is not None:
+        await context.recorder.post(events.reservations_held(node.name, node.uid))
+    return False
 
 
 async def _may_start(context: Context, node: Node, plan: NodePlan) -> bool:
@@ -76,8 +93,7 @@ async def _release_is_meant(context: Context, node: Node) -> bool:
     if record is not None and record.policy in cache.policies:
         return True  # the policy is there and no longer names the node
     crd = await read.read_crd(context.client)
-    written = record.applied_at if record is not None else None
-    if crd.present and (written is None or crd.created is None or crd.created < written):
+    if crd.knows_what_is_gone(record.applied_at if record is not None else None):
         return True
     if node.name not in cache.held:
         cache.held.add(node.name)

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
+from gpusharing.api import names
 from gpusharing.api.node import READY_CONDITION, GpuNodeSpec, GpuNodeStatus, Reservation, ReservationReport
 from gpusharing.core.matching import Node
 
@@ -35,6 +37,8 @@ class SeenGpuNode:
     generation: int = 0
     # `spec.reservations` as the API server has it; None = absent, which says nothing
     wanted: tuple[Reservation, ...] | None = None
+    # when the controller wrote that; None = not known
+    told_at: datetime | None = None
     # the generation that `entries` follow; None = the plugin knows no reservations
     answered: int | None = None
     entries: tuple[ReservationReport, ...] = ()
@@ -93,6 +97,7 @@ def read_gpu_node(obj: Mapping[str, Any]) -> SeenGpuNode | None:
         uid=metadata.get("uid", ""),
         generation=metadata.get("generation", 0),
         wanted=tuple(spec.reservations) if spec.reservations is not None else None,
+        told_at=_told_at(metadata),
         answered=report.reservations_observed_generation,
         entries=tuple(report.reservations),
         ready=any(each.type == READY_CONDITION and each.status == "True" for each in report.conditions),
@@ -109,3 +114,10 @@ def read_gpu_node(obj: Mapping[str, Any]) -> SeenGpuNode | None:
             for gpu in report.gpus
         ),
     )
+
+
+def _told_at(metadata: Mapping[str, Any]) -> datetime | None:
+    for entry in metadata.get("managedFields") or ():
+        if entry.get("manager") == names.PLACEMENT_FIELD_MANAGER and entry.get("time"):
+            return datetime.fromisoformat(entry["time"])
+    return None

@@ -4,7 +4,7 @@ A pure function of the stored plans, so that whoever starts next finishes what w
 not planned yet (it was created anew a moment ago) is known from the nodes alone, and stays until it is.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from gpusharing.api.node import Reservation
 from gpusharing.core.placement.observed import SeenGpuNode
@@ -61,3 +61,8 @@ def has_to_be_told(gpu_node: SeenGpuNode, wanted: Reservations) -> bool:
     if gpu_node.wanted is None:
         return bool(wanted or gpu_node.entries)
     return gpu_node.wanted != wanted
+
+
+def has_ownerless(gpu_node: SeenGpuNode, placements: Container[str]) -> bool:
+    """Whether the node is told something for placements that are not there; `placements` are those that are."""
+    return any(entry.placement not in placements for entry in gpu_node.wanted or ())
