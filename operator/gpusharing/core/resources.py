@@ -58,13 +58,14 @@ class Resource:
 
 
 def gone(resources: Sequence[Resource], inventory: Inventory) -> dict[str, str]:
-    """Return MIG UUID → why it is sick, for MIG devices that the config has and the GPUs no longer.
+    """Return UUID → why it is sick, for GPUs and MIG devices that should be listed and that the node no longer has.
 
-    A config that does not fit MIG's new state is refused, and what it made of the old one stays listed (decision 36).
+    A config that does not fit MIG's new state is refused, and what it made of the old one stays listed (decision 36);
+    a GPU that is reserved stays so.
     """
-    present = {mig.uuid for gpu in inventory.gpus for mig in gpu.mig_devices}
-    migs = dict.fromkeys(device.base for each in resources for device in each.devices if device.base != device.gpu)
-    return {mig: f"{mig} is no longer there" for mig in migs if mig not in present}
+    present = {gpu.uuid for gpu in inventory.gpus} | {mig.uuid for gpu in inventory.gpus for mig in gpu.mig_devices}
+    bases = dict.fromkeys(device.base for each in resources for device in each.devices)
+    return {base: f"{base} is no longer there" for base in bases if base not in present}
 
 
 def resources_of(config: ServedConfig, inventory: Inventory) -> tuple[Resource, ...]:

@@ -9,12 +9,22 @@ the API server has said what is reserved: any other GPU may be somebody's (place
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from gpusharing.core.devices import Inventory
-from gpusharing.core.ledger import Facts, Ledger, advance_ledger, rebuilt, reserved_part, shared_part, still_reserved
+from gpusharing.core.ledger import (
+    Facts,
+    Ledger,
+    advance_ledger,
+    rebuilt,
+    reserved_part,
+    shared_gpus,
+    shared_part,
+    still_reserved,
+)
 from gpusharing.core.listing import Listing
 from gpusharing.core.occupancy import PodDevices
-from gpusharing.core.reservationreport import Confirmed, Reserved, reservation_reports
+from gpusharing.core.reservationreport import Confirmed, Reserved, confirmed_names, reservation_reports
 from gpusharing.core.reservations import Wanted, is_place
 from gpusharing.core.resources import Resource
 from gpusharing.core.staleresources import NONE
@@ -39,6 +49,7 @@ class LedgerKeeper:
         # what the file says; None = there is none that can be read
         self._saved = restored
         self._shown: frozenset[str] = frozenset()
+        self._confirmed: Confirmed = MappingProxyType({})
         self.ledger = restored or Ledger()
         # what the API server wants; None = it has not said yet
         self.wanted: Wanted | None = None
@@ -81,11 +92,22 @@ class LedgerKeeper:
         """Whether a step that could not be saved is to be tried again."""
         return bool(self.problem) and now >= self._try_from
 
-    def report(self, listing: Listing, held: Mapping[str, Collection[str]], confirmed: Confirmed) -> Reserved:
-        """Return what there is to report."""
-        rows = reservation_reports(self.ledger, self.wanted or Wanted(), listing, held, confirmed)
+    def report(
+        self,
+        listing: Listing,
+        held: Mapping[str, Collection[str]],
+        streams: Collection[str],
+        allocatable: Mapping[str, Collection[str]] | None,
+    ) -> Reserved:
+        """Return what there is to report; the arguments are those of `confirmed_names` and `reservation_reports`."""
+        self._confirmed = confirmed_names(self._confirmed, listing, streams, allocatable)
+        rows = reservation_reports(self.ledger, self.wanted or Wanted(), listing, held, self._confirmed)
         generation = self.ledger.generation if self.wanted is None else self.wanted.generation
         return Reserved(generation, rows, frozenset(self.ledger.claims), self.problem)
+
+    def shared(self, inventory: Inventory | None) -> Inventory | None:
+        """Return the GPUs that are shared; None = it is not known which there are."""
+        return None if inventory is None else shared_gpus(self.ledger, inventory)
 
     def divide(self, resources: Sequence[Resource], inventory: Inventory | None) -> tuple[Resource, ...]:
         """Return what is to be listed, if `resources` is what the config makes of all GPUs.

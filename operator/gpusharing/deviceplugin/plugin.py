@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from gpusharing.core.acceptance import Accepted
 from gpusharing.core.devices import Inventory
-from gpusharing.core.ledger import Facts, facts_of, shared_gpus
+from gpusharing.core.ledger import Facts, facts_of
 from gpusharing.core.listing import (
     LINGER,
     SETTLE,
@@ -29,7 +29,6 @@ from gpusharing.core.listing import (
 )
 from gpusharing.core.nodeproblems import Observed
 from gpusharing.core.options import Options
-from gpusharing.core.reservationreport import Confirmed, confirmed_names
 from gpusharing.core.reservations import Wanted
 from gpusharing.core.resources import Resource, gone
 from gpusharing.core.serving import ServedConfig
@@ -37,6 +36,7 @@ from gpusharing.deviceplugin.config_source import Desired
 from gpusharing.deviceplugin.decider import SHORTEST, Decider, DecisionTimes
 from gpusharing.deviceplugin.edges import Hardware, Host, Server
 from gpusharing.deviceplugin.fragmentation import FragmentationLook
+from gpusharing.deviceplugin.kubeletword import KubeletWord
 from gpusharing.deviceplugin.ledger import LedgerKeeper
 from gpusharing.deviceplugin.overruled import Overruled
 from gpusharing.deviceplugin.registration import RegistrationStatus
@@ -127,12 +127,7 @@ class Plugin:
         self._servers = Servers(serve, self._view, self._ended, times.servers)
         self._fragmentation = FragmentationLook(times.fragmentation)
         self._overruled = Overruled()
-        # what the kubelet confirmed of the names of placements
-        self._confirmed: Confirmed = MappingProxyType({})
-        # when lists or streams last changed; the kubelet's word from before is no word on them
-        self._changed_at = float("-inf")
-        # when we began, or a kubelet ended or began: what was seen of the one before counts no more
-        self._restarted_at: float | None = None
+        self._word = KubeletWord(usage, confirm=times.confirm, linger=times.linger)
         # why nothing can be said of the node yet; empty = `observed` can be
         self.waiting = GPUS_NOT_SEEN
         # what the host's lock says of another plugin; set from outside
@@ -186,6 +181,7 @@ class Plugin:
         self._save_changes()
 
     async def _keep_lists(self) -> None:
+        self._begin_anew()
         while True:
             self._wake.clear()
             self._advance()
@@ -213,9 +209,9 @@ class Plugin:
 
     def _signs(self) -> tuple[object, ...]:
         """Return what nobody tells us of."""
-        now = asyncio.get_running_loop().time()
-        times = self._is_confirmed(), self._is_settled(now), self._reservations.is_due(now)
-        return self.servers, times, self._wanted(), self._fragmentation.is_due
+        word = self._word.allocatable is None, self._word.settled is None
+        due = self._fragmentation.is_due, self._reservations.is_due(asyncio.get_running_loop().time())
+        return self.servers, word, self._wanted(), due
 
     async def _keep_saved(self) -> None:
         while True:
@@ -238,7 +234,7 @@ class Plugin:
     def _advance(self) -> None:
         now = asyncio.get_running_loop().time()
         self._note_streams()
-        self._reservations.advance(now, self._usage.pods, lambda: self._facts(now))
+        self._reservations.advance(now, self._usage.pods, self._facts)
         wanted = self._wanted()
         self._sick = self._sick_among(wanted)
         listing = advance(
@@ -246,7 +242,7 @@ class Plugin:
             wanted,
             self.served or ServedConfig(),
             sick=self._sick,
-            held=self._usage.held() if self._usage.looked_at >= (self._restarted_at or 0.0) else None,
+            held=self._word.held,
             held_at=self._usage.looked_at,
             calls_open=self._servers.answering,
             now=now,
@@ -255,21 +251,22 @@ class Plugin:
         )
         if listing is not self._listing:
             self._listing = listing
-            self._confirm_anew()
+            self._word.lists_changed()
 
     def _note_streams(self) -> None:
         """Take note of streams that opened and ended: what was seen of the kubelet before may count no more."""
-        now = asyncio.get_running_loop().time()
         changed, restarted = self._servers.note_streams()
-        if restarted or self._restarted_at is None:
-            self._restarted_at = now
-            self._listing = linger_anew(self._listing, now)
+        if restarted:
+            self._begin_anew()
         if changed:
-            self._confirm_anew()
+            self._word.lists_changed()
 
-    def _facts(self, now: float) -> Facts:
-        allocatable = self._usage.allocatable if self._is_settled(now) else None
-        return facts_of(self._listing, self._hardware.inventory, self.served, self._usage.held(), allocatable)
+    def _begin_anew(self) -> None:
+        self._word.restarted()
+        self._listing = linger_anew(self._listing, asyncio.get_running_loop().time())
+
+    def _facts(self) -> Facts:
+        return facts_of(self._listing, self._hardware.inventory, self.served, self._usage.held(), self._word.settled)
 
     def _wanted(self) -> tuple[Resource, ...]:
         """Return what should be listed; before the hardware was seen, what was listed before the restart."""
@@ -307,8 +304,6 @@ class Plugin:
             )
         )
         self._note_streams()
-        allocatable = self._usage.allocatable if self._is_confirmed() else None
-        self._confirmed = confirmed_names(self._confirmed, self._listing, self._servers.streaming, allocatable)
 
     def _view(self, name: str) -> View:
         return View(name, gave=self._usage.gave, overruled=self._overruled.note, answered=self._wake.set)
@@ -317,19 +312,6 @@ class Plugin:
         if not self._listing.lists.get(name):
             self._listing = self._listing.without(name)
         self._wake.set()
-
-    def _confirm_anew(self) -> None:
-        """Have the kubelet asked what it makes of the lists."""
-        self._changed_at = asyncio.get_running_loop().time()
-        self._usage.look_within(2 * self._times.confirm)
-
-    def _is_confirmed(self) -> bool:
-        """Whether the kubelet's word is on the lists as they are."""
-        return self._usage.looked_at >= self._changed_at + self._times.confirm
-
-    def _is_settled(self, now: float) -> bool:
-        """Whether that is word enough to give a GPU to another owner: nothing restarted within `linger`."""
-        return self._is_confirmed() and now >= (self._restarted_at or 0.0) + self._times.linger
 
     def _tell(self) -> None:
         """Report how things are, once they are known."""
@@ -353,7 +335,9 @@ class Plugin:
             nvml_error=hardware.problem,
             sick=self._sick,
             listing=self._listing,
-            reservations=self._reservations.report(self._listing, usage.held() or {}, self._confirmed),
+            reservations=self._reservations.report(
+                self._listing, usage.held() or {}, self._servers.streaming, self._word.allocatable
+            ),
             served=self.served,
             wanted=wanted.served if wanted else None,
             desired=desired.name if desired else "",
@@ -365,12 +349,10 @@ class Plugin:
             unknown_resources=fitted.unknown_resources if fitted else (),
             pods=usage.pods or (),
             fragmentation=self._fragmentation.see(
-                self._listing,
-                usage.pods,
-                hardware.inventory and shared_gpus(self._reservations.ledger, hardware.inventory),
+                self._listing, usage.pods, self._reservations.shared(hardware.inventory)
             ),
             overruled=self._overruled.sentence,
-            confirmed=usage.allocatable if self._is_confirmed() else None,
+            confirmed=self._word.allocatable,
             pod_resources_error=usage.problem,
             not_alone=self.not_alone,
             unregistered=MappingProxyType({each.resource: each.problem for each in self.servers if each.problem}),
