@@ -481,6 +481,14 @@ def test_conditions_are_a_list_by_type_so_that_managers_do_not_overwrite_one_ano
     assert set(fleet.conditions("tried")) == {"Ready", "Other"}
 
 
+def test_a_gpunode_says_nothing_of_reservations_until_somebody_does(fleet: Fleet) -> None:
+    """Absent = unknown, [] = release everything: the server must not make one of the other."""
+    _report(fleet)
+    assert "spec" not in fleet.api.get(GPU_NODES, "gpu-a")
+    for said in ({}, {"reservations": []}):
+        assert fleet.api.patch(GPU_NODES, "gpu-a", {"spec": said})["spec"] == said
+
+
 # --- editing what an older schema let in
 
 

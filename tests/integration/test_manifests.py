@@ -25,7 +25,8 @@ CONTROLLER = "gpu-sharing-operator"
 PLUGIN_COMPONENTS = [
     CONFIG / "components" / name for name in ("gpu-operator", "runtime-class", "driver-root", "simulated")
 ]
-CONTROLLER_COMPONENTS = [CONFIG / "components" / name for name in ("stale-resources", "placement-env")]
+PLACEMENT_ENV = CONFIG / "components" / "placement-env"
+CONTROLLER_COMPONENTS = [CONFIG / "components" / "stale-resources", PLACEMENT_ENV]
 OUR_KINDS = {
     names.POLICY_KIND,
     names.NODE_KIND,
@@ -282,9 +283,9 @@ def test_a_renamed_install_takes_every_reference_along(tmp_path: Path, component
     assert names.NAMESPACE not in str(documents)
 
 
-def test_the_component_of_layout_shared_agrees_with_its_role(tmp_path: Path) -> None:
+def test_the_components_of_layout_shared_and_of_env_agree_with_the_install_below(tmp_path: Path) -> None:
     base = overlay(tmp_path / "base", namespace="gpu-tools", namePrefix="my-")
-    documents = render(overlay(tmp_path / "top", resources=[base], components=[SHARED_LAYOUT]))
+    documents = render(overlay(tmp_path / "top", resources=[base], components=[SHARED_LAYOUT, PLACEMENT_ENV]))
     role = only(documents, "Role", "shared-config")
     target, [name] = role["metadata"]["namespace"], role["rules"][1]["resourceNames"]
     binding = only(documents, "RoleBinding", "shared-config")
@@ -299,6 +300,9 @@ def test_the_component_of_layout_shared_agrees_with_its_role(tmp_path: Path) -> 
     assert fence["paramRef"] == {**account, "parameterNotFoundAction": "Allow"}
     assert fence["policyName"] == policy["metadata"]["name"]
     assert _variable(policy, "shared") == f"'{name}'"
+    for_env = only(documents, "ValidatingAdmissionPolicyBinding", "placement-env")["spec"]
+    assert for_env["paramRef"] == fence["paramRef"]
+    assert only(documents, "ClusterRoleBinding", "placement-env")["subjects"] == binding["subjects"]
     assert {variable["name"]: variable.get("value") for variable in container["env"]} == {
         "GPUSHARING_NAMESPACE": None,
         "GPUSHARING_LAYOUT": "shared",

@@ -9,7 +9,7 @@ import pytest
 from tests.support.cluster.api import GPU_NODES, Api, ApiStatusError, Object, config_maps, placements, pods
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
-from tests.support.manifests import CONFIG, SHARED_LAYOUT, installed, overlay
+from tests.support.manifests import CONFIG, SHARED_LAYOUT, overlay, render
 from tests.support.placements import request_of
 from tests.support.plugintokens import token_of_node
 
@@ -33,8 +33,10 @@ RESERVATION = {
 def team(fleet: Fleet) -> str:
     """Namespace `team-a`, in which pods can be created; returns the path of its pods."""
     make_namespace(fleet, "team-a")
-    eventually(lambda: is_refused(fleet.api, THEIRS), what="the fence of the pods is in force")
-    return pods("team-a")
+    where = pods("team-a")
+    asks = partial(fleet.api.create, where, asking(THEIRS), dryRun="All")
+    eventually(lambda: must_say(NOT_YOURS, asks), what="the fence of the pods is in force")
+    return where
 
 
 # --- pods
@@ -99,10 +101,13 @@ def ours(fleet: Fleet, account: Path) -> Iterator[Api]:
     fleet.api.create(GPU_NODES, gpu_node())
     labels = {"metadata": {"labels": {"a": "b"}}}
     with Api(account) as api:
-        eventually(lambda: must_be_refused(api, GPU_NODES, labels), what="the fence of the GpuNodes is in force")
+        merge = {"content_type": "application/merge-patch+json", "dryRun": "All"}
+        changing = partial(api.raw, "PATCH", f"{GPU_NODES}/gpu-a", labels, **merge)
+        eventually(lambda: must_say(ONLY_RESERVATIONS, changing), what="the fence of the GpuNodes is in force")
         yield api
 
 
+ONLY_OWNED = "only ConfigMaps named <placement>.<service> that belong to a GpuPlacement"
 ONLY_RESERVATIONS = "only spec.reservations of a GpuNode that is there may change"
 
 
@@ -183,45 +188,58 @@ def test_what_the_controller_does_with_placements_is_allowed(fleet: Fleet, ours:
 # --- ConfigMaps of `enforcement: env`
 
 
-def test_for_env_the_controller_writes_configmaps_that_a_placement_owns_and_no_others(
-    fleet: Fleet, tmp_path: Path
-) -> None:
+@pytest.fixture
+def for_env(fleet: Fleet, account: Path, tmp_path: Path) -> Iterator[Api]:
+    """A client of the controller's account with the components `placement-env` and `shared-layout` in force."""
     make_namespace(fleet, "gpu-operator")
-    base = overlay(tmp_path / "base", namespace="gpu-placing", namePrefix="my-")
-    folder = overlay(
-        tmp_path / "top", resources=[base], components=[SHARED_LAYOUT, CONFIG / "components" / "placement-env"]
-    )
+    components = [SHARED_LAYOUT, CONFIG / "components" / "placement-env"]
+    documents = render(overlay(tmp_path, components=components))
+    added = [each for each in documents if each["metadata"]["name"].endswith(("-placement-env", "-shared-config"))]
+    for document in added:
+        fleet.api.create(collection_of(document), document)
+    with Api(account) as api:
+        foreign = {"metadata": {"name": "probe"}}
+        where = config_maps("default")
+        eventually(
+            lambda: must_say(ONLY_OWNED, lambda: api.create(where, foreign, dryRun="All")), what="the fence is in force"
+        )
+        yield api
+    for document in added:
+        fleet.api.delete(collection_of(document), document["metadata"]["name"])
+
+
+def test_for_env_the_controller_writes_configmaps_that_a_placement_owns_and_no_others(
+    fleet: Fleet, for_env: Api
+) -> None:
     made = fleet.api.create(placements("default"), placement("rl-eval"))
     mine, other = owned(made), owned({**made, "metadata": {**made["metadata"], "name": "other"}})
     where = config_maps("default")
-    fleet.api.create(where, {"metadata": {"name": "rl-eval.theirs"}, "data": {"a": "1"}})
-    with (
-        installed(fleet.cluster, folder),
-        Api(fleet.cluster.kubeconfig_for("my-gpu-sharing-operator", "gpu-placing")) as ours,
-    ):
-        foreign = {"metadata": {"name": "probe"}}
-        eventually(lambda: must_be_refused(ours, where, foreign, create=True), what="the fence is in force")
+    for_env.apply(where, mine, field_manager=names.PLACEMENT_FIELD_MANAGER)
+    for_env.apply(where, {**mine, "data": {"gpu-a": "2"}}, field_manager=names.PLACEMENT_FIELD_MANAGER)
+    assert fleet.api.get(where, "rl-eval.policy")["data"] == {"gpu-a": "2"}
 
-        ours.apply(where, mine, field_manager=names.PLACEMENT_FIELD_MANAGER)
-        ours.apply(where, {**mine, "data": {"gpu-a": "2"}}, field_manager=names.PLACEMENT_FIELD_MANAGER)
-        assert fleet.api.get(where, "rl-eval.policy")["data"] == {"gpu-a": "2"}
-        stolen = {**mine, "metadata": {**mine["metadata"], "name": "rl-eval.theirs"}}
-        for attempt in (
-            lambda: ours.patch(where, "rl-eval.theirs", {"data": {"a": "2"}}),
-            lambda: ours.create(where, {**other, "metadata": {**other["metadata"], "name": "rl-eval.judge"}}),
-            lambda: ours.apply(where, stolen, field_manager=names.PLACEMENT_FIELD_MANAGER, force=True),
-            lambda: ours.patch(where, "rl-eval.policy", {"metadata": {"ownerReferences": None}}),
-            lambda: ours.create(where, {"metadata": {"name": names.SHARED_CONFIGMAP}}),
-            # its own namespace is left to the fence that is there already
-            lambda: ours.create(config_maps("gpu-placing"), {**mine, "metadata": {"name": "rl-eval.policy"}}),
-        ):
-            assert "may be written" in refusal_of(attempt)
-        assert "cannot delete resource" in refusal_of(lambda: ours.delete(where, "rl-eval.policy"))
-        # layout `shared` works on beside it
-        shared = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": names.SHARED_CONFIGMAP}}
-        ours.apply(config_maps("gpu-operator"), shared, field_manager=names.FIELD_MANAGER)
-        ours.delete(config_maps("gpu-operator"), names.SHARED_CONFIGMAP)
-        ours.create(config_maps("gpu-placing"), {"metadata": {"name": "gpusharing-gpu-a"}})
+    fleet.api.create(where, {"metadata": {"name": "rl-eval.theirs"}, "data": {"a": "1"}})
+    stolen = {**mine, "metadata": {**mine["metadata"], "name": "rl-eval.theirs"}}
+    for attempt in (
+        lambda: for_env.patch(where, "rl-eval.theirs", {"data": {"a": "2"}}),
+        lambda: for_env.create(where, {**other, "metadata": {**other["metadata"], "name": "rl-eval.judge"}}),
+        lambda: for_env.apply(where, stolen, field_manager=names.PLACEMENT_FIELD_MANAGER, force=True),
+        lambda: for_env.patch(where, "rl-eval.policy", {"metadata": {"ownerReferences": None}}),
+        lambda: for_env.create(where, {"metadata": {"name": names.SHARED_CONFIGMAP}}),
+    ):
+        must_say(ONLY_OWNED, attempt)
+    assert "cannot delete resource" in refusal_of(lambda: for_env.delete(where, "rl-eval.policy"))
+
+
+def test_with_the_right_for_env_the_fences_of_the_other_configmaps_hold_as_before(fleet: Fleet, for_env: Api) -> None:
+    made = fleet.api.create(placements("default"), placement("rl-eval"))
+    own, theirs = config_maps(names.NAMESPACE), config_maps("gpu-operator")
+    shared = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": names.SHARED_CONFIGMAP}}
+    for_env.create(own, {"metadata": {"name": "gpusharing-gpu-a"}})
+    for_env.apply(theirs, shared, field_manager=names.FIELD_MANAGER)
+    must_say("only ConfigMaps named gpusharing-<node>", lambda: for_env.create(own, owned(made)))
+    must_say("may be written", lambda: for_env.create(theirs, {"metadata": {"name": "gpusharing-gpu-a"}}))
+    for_env.delete(theirs, names.SHARED_CONFIGMAP)
 
 
 # --- helpers
@@ -267,16 +285,16 @@ def refusal_of(attempt: Callable[[], object]) -> str:
     return ""
 
 
-def is_refused(api: Api, resource: str) -> None:
-    """Whether the API server has the fence already: it reads policies anew once a second or so."""
-    assert NOT_YOURS in refusal_of(lambda: api.create(pods("team-a"), asking(resource), dryRun="All"))
+def must_say(words: str, attempt: Callable[[], object]) -> None:
+    """The attempt is refused in these words."""
+    assert words in refusal_of(attempt)
 
 
-def must_be_refused(api: Api, where: str, body: Object, *, create: bool = False) -> None:
-    merge = {"content_type": "application/merge-patch+json", "dryRun": "All"}
-    assert refusal_of(
-        lambda: api.create(where, body, dryRun="All") if create else api.raw("PATCH", f"{where}/gpu-a", body, **merge)
-    )
+def collection_of(document: Object) -> str:
+    """The path of the collection of a right or a fence."""
+    version, plural = document["apiVersion"], f"{document['kind'].lower()}s".replace("policys", "policies")
+    namespace = document["metadata"].get("namespace")
+    return f"/apis/{version}/namespaces/{namespace}/{plural}" if namespace else f"/apis/{version}/{plural}"
 
 
 @contextmanager
