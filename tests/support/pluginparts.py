@@ -118,6 +118,10 @@ class PodResourcesDouble:
     def problem(self) -> str:
         return "" if self._node.readable else "no socket"
 
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset({*(f"{row.namespace}/{row.pod}" for row in self._node.pods.values()), *self._node.idle_pods})
+
     async def pods(self) -> Sequence[PodDevices] | None:
         return list(self._node.pods.values()) if self._node.readable else None
 
@@ -142,6 +146,8 @@ class Node:
         self.hardware = HardwareDouble(make_hardware(2).build() if inventory is None else inventory)
         self.host = HostDouble()
         self.pods: dict[str, PodDevices] = {}
+        # pods that hold nothing that the kubelet would show
+        self.idle_pods: set[str] = set()
         self.readable = True
         self.servers: dict[str, list[ServerDouble]] = defaultdict(list)
         self.lists: dict[str, list[tuple[float, dict[str, bool]]]] = {}

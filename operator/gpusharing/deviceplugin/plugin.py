@@ -266,7 +266,9 @@ class Plugin:
         self._listing = linger_anew(self._listing, asyncio.get_running_loop().time())
 
     def _facts(self) -> Facts:
-        return facts_of(self._listing, self._hardware.inventory, self.served, self._usage.held(), self._word.settled)
+        return facts_of(
+            self._listing, self._hardware.inventory, self.served, self._usage.held_or_unconfirmed(), self._word.settled
+        )
 
     def _wanted(self) -> tuple[Resource, ...]:
         """Return what should be listed; before the hardware was seen, what was listed before the restart."""

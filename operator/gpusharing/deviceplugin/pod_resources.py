@@ -13,7 +13,7 @@ import grpc
 from gpusharing.core.occupancy import PodDevices
 from gpusharing.deviceplugin.podresources_v1 import podresources_v1_pb2 as pb
 from gpusharing.deviceplugin.podresources_v1.podresources_v1_pb2_grpc import PodResourcesListerStub
-from gpusharing.deviceplugin.translate import allocatable_ids, pod_devices
+from gpusharing.deviceplugin.translate import allocatable_ids, pod_devices, pod_names
 
 # 60,000 devices are 4.19 MB; gRPC's own limit is 4 MiB
 MAX_ANSWER_BYTES = 64 << 20
@@ -28,12 +28,17 @@ class PodResources:
         self._deadline = deadline
         self._channel: grpc.aio.Channel | None = None
         self.problem = ""
+        # namespace/name of every pod of the last answer
+        self.names: frozenset[str] = frozenset()
 
     async def pods(self) -> tuple[PodDevices, ...] | None:
         """Return who holds which ids; None = unreadable, which must count as "held" wherever it matters."""
-        return await self._ask(
-            lambda stub: stub.List(pb.ListPodResourcesRequest(), timeout=self._deadline), pod_devices
-        )
+        request = pb.ListPodResourcesRequest()
+        answer = await self._ask(lambda stub: stub.List(request, timeout=self._deadline), lambda answer: answer)
+        if answer is None:
+            return None
+        self.names = pod_names(answer)
+        return pod_devices(answer)
 
     async def allocatable(self) -> Mapping[str, frozenset[str]] | None:
         """Return the healthy ids that the kubelet has of each resource, free or not; None = unreadable."""

@@ -71,7 +71,7 @@ class Settings:
     # --- NVIDIA's that have no key in a config
     config_file: str = _option(
         "",
-        "A config file, read anew when it changes and on SIGHUP; then no node label and no ConfigMap count.",
+        "A config file, read anew when it changes and on SIGHUP; then no node label and no ConfigMap count, and placements reserve nothing here.",
         "config-file",
         env=["CONFIG_FILE"],
     )
@@ -138,7 +138,9 @@ class Settings:
         "container-runtime",
         env=["CONTAINER_RUNTIME"],
     )
-    state_dir: str = _option("/var/lib/gpu-sharing", "Folder for the checkpoint, on the host.", "state-dir")
+    state_dir: str = _option(
+        "/var/lib/gpu-sharing", "Folder for the checkpoint and the ledger of reservations, on the host.", "state-dir"
+    )
     mps_control_binary: str = _option(
         "nvidia-cuda-mps-control", "The MPS control program; a name is looked for in PATH.", "mps-control-binary"
     )

@@ -53,6 +53,11 @@ def pod_devices(response: pod_pb.ListPodResourcesResponse) -> tuple[PodDevices, 
     return tuple(PodDevices(*key, tuple(ids)) for key, ids in merged.items())
 
 
+def pod_names(response: pod_pb.ListPodResourcesResponse) -> frozenset[str]:
+    """Return namespace/name of every pod that the kubelet has."""
+    return frozenset(f"{pod.namespace}/{pod.name}" for pod in response.pod_resources)
+
+
 def allocatable_ids(response: pod_pb.AllocatableResourcesResponse) -> Mapping[str, frozenset[str]]:
     """Return the healthy ids that the kubelet knows of each resource, free or not."""
     merged: dict[str, set[str]] = {}

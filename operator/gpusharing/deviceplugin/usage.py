@@ -20,6 +20,10 @@ class PodResourcesReader(Protocol):
     def problem(self) -> str:
         """Return why the last answer is None; empty = there was one."""
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Return namespace/name of every pod of the last answer, also of those that hold nothing."""
+
     async def pods(self) -> Sequence[PodDevices] | None:
         """Return who holds which ids; None = unreadable."""
 
@@ -56,6 +60,8 @@ class Usage:
         self._times = times
         self._jitter = jitter
         self._given: dict[tuple[str, str], float] = {}
+        # what we gave out and no look has shown, with the pods of the first look that should have (None = none did yet)
+        self._unconfirmed: dict[tuple[str, str], frozenset[str] | None] = {}
         self._due = 0.0
         self._sooner = asyncio.Event()
         self.pods: tuple[PodDevices, ...] | None = None
@@ -73,10 +79,25 @@ class Usage:
             held[resource] = held.get(resource, frozenset()) | {device_id}
         return held
 
+    def held_or_unconfirmed(self) -> Mapping[str, frozenset[str]] | None:
+        """Return the same with all that we gave out and that no look has confirmed, for a GPU's next owner.
+
+        A plain init container is in no answer of the kubelet's. So such an id counts as held until it shows, or until
+        every pod is gone that was there when it should have shown: one of them has it (placement guide, 8.2).
+        """
+        held = self.held()
+        if held is None or not self._unconfirmed:
+            return held
+        found = dict(held)
+        for resource, device_id in self._unconfirmed:
+            found[resource] = found.get(resource, frozenset()) | {device_id}
+        return found
+
     def gave(self, resource: str, ids: Sequence[str]) -> None:
         """Take note of an `Allocate` that was answered."""
         now = asyncio.get_running_loop().time()
         self._given |= {(resource, device_id): now for device_id in ids}
+        self._unconfirmed |= {(resource, device_id): None for device_id in ids}
         self.look_within(self._times.settle)
 
     def look_within(self, seconds: float) -> None:
@@ -115,8 +136,21 @@ class Usage:
             self.looked_at = began
             seen_by = began - self._times.settle
             self._given = {given: at for given, at in self._given.items() if at > seen_by}
+            self._confirm(self.pods or (), self._reader.names)
         if before != (self.pods, self.allocatable, self.problem):
             self._changed()
+
+    def _confirm(self, pods: Sequence[PodDevices], names: frozenset[str]) -> None:
+        """Take in a look: forget what it shows, and what only pods can have that are gone."""
+        shown = {(row.resource, device_id) for row in pods for device_id in row.ids}
+        for given, there in list(self._unconfirmed.items()):
+            if given in shown:
+                del self._unconfirmed[given]
+            elif given not in self._given:  # by now it should have shown
+                left = names if there is None else there & names
+                self._unconfirmed[given] = left
+                if not left:
+                    del self._unconfirmed[given]
 
 
 def _place(row: PodDevices) -> tuple[str, str, str, str]:

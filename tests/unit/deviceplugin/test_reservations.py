@@ -171,6 +171,21 @@ async def test_a_holder_that_shows_up_while_a_gpu_is_withdrawn_gives_it_back_at_
         assert states(node)[JUDGE] == "Withdrawing"
 
 
+async def test_a_gpu_of_an_init_container_that_nobody_shows_is_not_reserved_before_its_pod_is_gone() -> None:
+    async with node_with(Disk()).running() as node:
+        node.desire(None, "")
+        await asyncio.sleep(15)
+        await allocated(node, GPU, G1)
+        node.idle_pods = {"team/init"}
+        await asyncio.sleep(30)
+        await reserved(node, P01[1])
+        assert states(node) == {POLICY: "Conflict"}
+        node.idle_pods = {"team/another"}
+        await asyncio.sleep(15)
+        await reserved(node, P01[1], generation=3)
+        assert states(node) == {POLICY: "Active"}
+
+
 async def test_an_allocate_that_comes_late_for_a_withdrawn_gpu_is_refused_and_changes_nothing() -> None:
     async with node_with(disk := Disk()).running() as node:
         node.desire(shared(4))

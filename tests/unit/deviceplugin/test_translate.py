@@ -9,7 +9,7 @@ from gpusharing.core.listsize import list_bytes
 from gpusharing.core.occupancy import PodDevices
 from gpusharing.core.resources import Device
 from gpusharing.deviceplugin.podresources_v1 import podresources_v1_pb2 as pod_pb
-from gpusharing.deviceplugin.translate import allocatable_ids, allocate_response, list_message, pod_devices
+from gpusharing.deviceplugin.translate import allocatable_ids, allocate_response, list_message, pod_devices, pod_names
 from gpusharing.deviceplugin.v1beta1 import deviceplugin_v1beta1_pb2 as pb
 
 ids = st.text(alphabet="GPU-0123:", min_size=1, max_size=63)
@@ -68,7 +68,9 @@ def test_entries_of_one_resource_are_merged_and_repetitions_dropped() -> None:
     )
     empty = pod_pb.PodResources(name="idle", namespace="default", containers=[pod_pb.ContainerResources(name="c")])
     pod = pod_pb.PodResources(name="p", namespace="team", containers=[container])
-    got = pod_devices(pod_pb.ListPodResourcesResponse(pod_resources=[empty, pod]))
+    answer = pod_pb.ListPodResourcesResponse(pod_resources=[empty, pod])
+    assert pod_names(answer) == {f"{each.namespace}/{each.name}" for each in (empty, pod)}
+    got = pod_devices(answer)
     assert got == (
         PodDevices("team", "p", "main", GPU, ("b", "a")),
         PodDevices("team", "p", "main", "other/thing", ("x",)),

@@ -21,6 +21,7 @@ class Kubelet:
         self.rows: tuple[PodDevices, ...] | None = ()
         self.problem = ""
         self.asked: list[float] = []
+        self.names: frozenset[str] = frozenset()
 
     def holds(self, *ids: str) -> None:
         self.rows = (PodDevices("team", "web", "main", GPU, ids),)
@@ -134,3 +135,53 @@ async def test_after_an_allocation_the_kubelet_is_asked_within_a_second() -> Non
         usage.gave(GPU, ["a"])
         await asyncio.sleep(2)
     assert kubelet.asked == pytest.approx([0, 3.0])
+
+
+# --- what no look has confirmed
+
+
+async def unconfirmed(kubelet: Kubelet, *, pods: set[str]) -> Usage:
+    """What we gave out, after two looks that could have shown it, with these pods on the node."""
+    usage = Usage(kubelet, Told())
+    usage.gave(GPU, ["a"])
+    kubelet.names = frozenset(pods)
+    await asyncio.sleep(2)
+    await usage.look()
+    await usage.look()
+    return usage
+
+
+async def test_what_we_gave_out_and_no_look_shows_is_held_while_a_pod_is_there_that_may_have_it() -> None:
+    usage = await unconfirmed(kubelet := Kubelet(), pods={"team/init", "team/web"})
+    assert usage.held() == {}
+    assert usage.held_or_unconfirmed() == {GPU: {"a"}}
+    kubelet.names = frozenset({"team/web", "team/later"})
+    await usage.look()
+    assert usage.held_or_unconfirmed() == {GPU: {"a"}}
+    kubelet.names = frozenset({"team/later"})
+    await usage.look()
+    assert usage.held_or_unconfirmed() == {}
+
+
+async def test_once_it_has_shown_the_kubelets_word_counts_alone() -> None:
+    usage = await unconfirmed(kubelet := Kubelet(), pods={"team/web"})
+    kubelet.holds("a")
+    await usage.look()
+    kubelet.holds()
+    await usage.look()
+    assert usage.held_or_unconfirmed() == {GPU: frozenset()}
+
+
+async def test_on_a_node_without_pods_nobody_can_have_it() -> None:
+    usage = await unconfirmed(Kubelet(), pods=set())
+    assert usage.held_or_unconfirmed() == {}
+
+
+async def test_while_the_kubelet_is_unreadable_all_of_that_is_unknown() -> None:
+    usage = await unconfirmed(kubelet := Kubelet(), pods={"team/web"})
+    kubelet.rows = None
+    await usage.look()
+    assert usage.held_or_unconfirmed() is None
+    kubelet.rows = ()
+    await usage.look()
+    assert usage.held_or_unconfirmed() == {GPU: {"a"}}
