@@ -71,7 +71,7 @@ class Settings:
     # --- NVIDIA's that have no key in a config
     config_file: str = _option(
         "",
-        "A config file, read anew when it changes and on SIGHUP; then no node label and no ConfigMap count, and placements reserve nothing here.",
+        "A config file, read anew when it changes and on SIGHUP; then no label, ConfigMap or placement counts.",
         "config-file",
         env=["CONFIG_FILE"],
     )
