@@ -165,7 +165,7 @@ def test_every_rule_has_a_case_here() -> None:
     assert [rule for rule in without if "exclude each other" not in rule] == []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(wanted=odd_specs())
 def test_server_and_planner_agree_about_whatever_has_the_right_types(fleet: Fleet, wanted: Wire) -> None:
     wanted = {key: once(value) if key in {"pools", "services"} else value for key, value in wanted.items()}
@@ -174,7 +174,7 @@ def test_server_and_planner_agree_about_whatever_has_the_right_types(fleet: Flee
     assert bool(said) == bool(expected)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(wanted=specs())
 def test_what_contradicts_nothing_is_taken(fleet: Fleet, wanted: Wire) -> None:
     assert sentences(fleet, {**wanted, "enforcement": "env"}) == set()
