@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.support.cluster import Cluster
-from tests.support.cluster.api import POLICIES, Api, ApiStatusError
+from tests.support.cluster.api import CRDS, POLICIES, Api, ApiStatusError
 from tests.support.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,9 +14,8 @@ def install(cluster: Cluster, *, again: bool = False) -> None:
     """`kubectl apply -k config/default`, once per cluster; `again` after a test took part of it away."""
     if again or cluster.name not in _installed:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "config" / "default"))
-        for crd in ("gpusharingpolicies", "gpunodes", "gpuplacements"):
-            cluster.kubectl("wait", "--for=condition=Established", f"crd/{crd}.gpusharing.io", "--timeout=30s")
         with Api(cluster.kubeconfig) as api:
+            eventually(lambda: _established(api), what="the CRDs are established")
             eventually(lambda: _in_force(api, True), what="the policies' rules are in force")
         _installed.add(cluster.name)
 
@@ -24,6 +23,16 @@ def install(cluster: Cluster, *, again: bool = False) -> None:
 def rules_are_out_of_force(api: Api) -> None:
     """Wait until the API server goes by a CRD without rules: it takes a changed CRD up a moment after the write."""
     eventually(lambda: _in_force(api, False), what="the policies' rules are out of force")
+
+
+def _established(api: Api) -> None:
+    established = {
+        crd["metadata"]["name"]
+        for crd in api.list(CRDS)
+        for condition in crd.get("status", {}).get("conditions", [])
+        if (condition["type"], condition["status"]) == ("Established", "True")
+    }
+    assert {f"{plural}.gpusharing.io" for plural in ("gpusharingpolicies", "gpunodes", "gpuplacements")} <= established
 
 
 def _in_force(api: Api, expected: bool) -> None:

@@ -1,5 +1,6 @@
 """The manifests of `config/` as kubectl renders them, alone or under a kustomization as users write it."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -58,8 +59,6 @@ def installed(cluster: Cluster, folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        for document in reversed(render(folder)):
-            if document["kind"] != "CustomResourceDefinition":
-                kind, metadata = document["kind"], document["metadata"]
-                where = [f"--namespace={metadata['namespace']}"] if "namespace" in metadata else []
-                cluster.kubectl("delete", kind, metadata["name"], *where, "--ignore-not-found", "--wait=false")
+        doomed = [document for document in reversed(render(folder)) if document["kind"] != "CustomResourceDefinition"]
+        documents = json.dumps({"apiVersion": "v1", "kind": "List", "items": doomed})
+        cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=documents)

@@ -14,7 +14,7 @@ import ssl
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -191,7 +191,7 @@ def _was_closed(connection: HTTPConnection) -> bool:
 
 def _current(kubeconfig: Path) -> tuple[Object, Object]:
     """The cluster and the user of a kubeconfig's current context."""
-    config = yaml.safe_load(kubeconfig.read_text())
+    config = yaml.load(kubeconfig.read_text(), yaml.CSafeLoader)
     context = _named(config["contexts"], config["current-context"])["context"]
     cluster = _named(config["clusters"], context["cluster"])["cluster"]
     return cluster, _named(config["users"], context["user"])["user"]
@@ -202,18 +202,18 @@ def _named(entries: Objects, name: str) -> Object:
 
 
 def _tls(cluster: Object, user: Object) -> ssl.SSLContext:
-    with tempfile.TemporaryDirectory(prefix="gpusharing-api-") as folder:
-        authority = _file(cluster, "certificate-authority", folder)
+    with ExitStack() as cleanup:
+        authority = _file(cluster, "certificate-authority", cleanup)
         context = ssl.create_default_context(cafile=authority)
-        if certificate := _file(user, "client-certificate", folder):
-            context.load_cert_chain(certificate, _file(user, "client-key", folder))
+        if certificate := _file(user, "client-certificate", cleanup):
+            context.load_cert_chain(certificate, _file(user, "client-key", cleanup))
     return context
 
 
-def _file(entry: Object, field: str, folder: str) -> str | None:
+def _file(entry: Object, field: str, cleanup: ExitStack) -> str | None:
     """The path that a kubeconfig field names; inline data goes to a file first, for that is all that `ssl` takes."""
     if data := entry.get(f"{field}-data"):
-        path = Path(folder, field)
+        path = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="gpusharing-api-")), field)
         path.write_bytes(base64.b64decode(data))
         return str(path)
     return entry.get(field)
