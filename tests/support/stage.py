@@ -91,13 +91,19 @@ class Stage:
         self.report(name, gpus=gpus)
 
     def pod(self, name: str, index: int) -> None:
-        """A pod that holds a share of the GPU."""
+        """A pod that holds a share of the GPU, unless the GPU is reserved."""
+        if any(uuid(name, index) in gpus for gpus in self.plugins[name].ledger.values()):
+            return
         self.plugins[name].shared.add(uuid(name, index))
         self.change_gpu(name, index, in_use=1)
 
     def pod_ends(self, name: str, index: int) -> None:
         self.plugins[name].shared.discard(uuid(name, index))
         self.change_gpu(name, index, in_use=0)
+
+    def grab(self, name: str, index: int) -> None:
+        """A pod that takes the GPU when it is to be reserved the next time."""
+        self.plugins[name].grabbed.add(uuid(name, index))
 
     def runs(self, name: str, service_resource: str, *indexes: int) -> None:
         """Pods that hold these GPUs under a name of a placement; none = they end."""
@@ -176,7 +182,14 @@ class Stage:
         for number in range(passes):
             if not any([self.plan(), self.tell(), self.answer()]):
                 return number
+            self._occupancy()
         raise AssertionError(f"still not at rest after {passes} passes: {self.decided}")
+
+    def _occupancy(self) -> None:
+        """Every plugin says which GPUs pods hold of the shared resource."""
+        for name, double in self.plugins.items():
+            for uuid_ in double.shared:
+                self.change_gpu(name, int(uuid_.removeprefix(f"GPU-{name}")), in_use=1)
 
     def report(self, name: str, **fields: Any) -> None:
         seen = self.nodes[name]
