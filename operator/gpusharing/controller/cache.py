@@ -122,6 +122,11 @@ class Cache:
         self.nodes[node.name] = _interned(node)
         return {("node", node.name), *self.placing.node_changed(known, node)}
 
+    def knows_node(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether the node was seen in full, in this very version."""
+        known = self.nodes.get(metadata["name"])
+        return known is not None and not known.metadata_only and self.seen["node"].knows(metadata)
+
     def drop_node(self, name: str, uid: str = "") -> set[Key]:
         """Forget a node (of this uid)."""
         known = self.nodes.get(name)

@@ -16,10 +16,12 @@ from gpusharing.core.plan import Change
 from gpusharing.core.sharedconfig import read_shared
 from gpusharing.kube import paths
 from gpusharing.kube.client import JsonObject, Page
-from gpusharing.kube.read import read_shared_object
+from gpusharing.kube.read import read_node_object, read_shared_object
 from gpusharing.observability.logs import logger
 
 log = logger(__name__)
+# More nodes than these are read by one list, and not one by one.
+UNREAD_MOST = 100
 
 
 @dataclass(slots=True)
@@ -63,8 +65,7 @@ async def _list_all(context: Context, found: set[Key]) -> None:
     seen = await _take(cache.seen["report"], client.pages(paths.GPU_NODES), found, _every, cache.put_report)
     for name in cache.seen["report"].missing(seen):
         found |= cache.drop_report(name)
-    nodes = client.pages(paths.NODES, selector=settings.node_selector, only_metadata=not cache.full_nodes)
-    seen = await _take(cache.seen["node"], nodes, found, _every, cache.put_node)
+    seen = await _list_nodes(context, found)
     if settings.node_selector:
         await _take_strays(context, found, seen)
     for name in cache.seen["node"].missing(seen):
@@ -78,6 +79,36 @@ async def _list_all(context: Context, found: set[Key]) -> None:
     found |= {("node", name) for name, state in cache.states.items() if state.plan.change is Change.RELEASE}
     if shared:
         found.add(SHARED_KEY)
+
+
+async def _list_nodes(context: Context, found: set[Key]) -> set[str]:
+    """Put the nodes into the cache. Returns their names.
+
+    A node in full is ten times as large as what is used of it: once they are known, all are listed by their metadata,
+    and those in full that a watch has not shown in this version.
+    """
+    cache, client, selector = context.cache, context.client, context.settings.node_selector
+    unread: list[str] = []
+
+    def look(node: JsonObject) -> set[Key]:
+        if not cache.knows_node(node["metadata"]):
+            unread.append(node["metadata"]["name"])
+        return set()
+
+    async def take(put: Callable[[JsonObject], set[Key]], *, only_metadata: bool) -> set[str]:
+        pages = client.pages(paths.NODES, selector=selector, only_metadata=only_metadata)
+        return await _take(cache.seen["node"], pages, found, _every, put)
+
+    if not cache.full_nodes:
+        return await take(cache.put_node, only_metadata=True)
+    if cache.nodes:
+        seen = await take(look, only_metadata=True)
+        if len(unread) <= UNREAD_MOST:
+            for name in unread:
+                if (node := await read_node_object(client, name, full=True)) is not None:
+                    found |= cache.put_node(node)
+            return seen
+    return await take(cache.put_node, only_metadata=False)
 
 
 async def _list_placements(context: Context, found: set[Key]) -> None:

@@ -44,6 +44,8 @@ class ApiDouble(LeaseServer):
         """The Events that were counted up so far."""
         self.listed: list[tuple[str, float]] = []
         """The lists so far: path and when, by the loop's clock."""
+        self.in_full: list[str] = []
+        """What was asked of each of them that was not of metadata only: path and selector."""
         listed = (paths.NODES, paths.POLICIES, paths.GPU_NODES, RECORDS, paths.placements(), paths.QUOTAS)
         self.lists: dict[str, list[Object]] = {path: [] for path in listed}
         self.objects: dict[str, Object] = {CRD: {"metadata": {"creationTimestamp": "2020-01-01T00:00:00Z"}}}
@@ -100,6 +102,7 @@ class ApiDouble(LeaseServer):
         self, path: str, *, selector: str = "", field: str = "", only_metadata: bool = False
     ) -> AsyncIterator[Page]:
         self.listed.append((path, asyncio.get_running_loop().time()))
+        self.in_full += [] if only_metadata else [f"{path}?{selector or field}"]
         self._fail(f"{path}?{selector or field}")
         version, items = self.version, copy.deepcopy(self.lists[path])
         self._happen(f"{path}?{selector or field}")
@@ -107,8 +110,11 @@ class ApiDouble(LeaseServer):
 
     async def list(self, path: str, *, field: str = "", only_metadata: bool = False) -> list[Object]:
         name = field.removeprefix("metadata.name=")
+        self.in_full += [] if only_metadata else [f"{path}?{field}"]
         self._fail(f"{path}?{field}")
-        return [self._seen(self.nodes[name].object())] if name in self.nodes else []
+        if name in self.nodes:
+            return [self._seen(self.nodes[name].object())]
+        return [copy.deepcopy(item) for item in self.lists.get(path, ()) if item["metadata"]["name"] == name]
 
     async def create(self, path: str, body: Object) -> Object:
         if path != paths.EVENTS:

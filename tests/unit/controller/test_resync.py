@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.support.builders import make_node, make_policy, make_record, make_report
+from tests.support.builders import NodeBuilder, make_node, make_policy, make_record, make_report
 from tests.unit.controller.apidouble import RECORDS, ApiDouble
 from tests.unit.controller.making import make_context
 
 from gpusharing.api import names
 from gpusharing.controller.context import Context
 from gpusharing.controller.keys import SHARED_KEY, Key
-from gpusharing.controller.resync import ListState, fill, resync, resync_forever
+from gpusharing.controller.resync import UNREAD_MOST, ListState, fill, resync, resync_forever
 from gpusharing.core.errors import ApiError
 from gpusharing.core.records import record_object
 from gpusharing.kube import paths
@@ -30,6 +30,10 @@ def now() -> float:
 
 def at(version: int, obj: dict[str, Any]) -> dict[str, Any]:
     return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
+
+
+def in_full(node: NodeBuilder) -> dict[str, Any]:
+    return {**node.object(), "spec": {}, "status": {}}
 
 
 async def queued(context: Context) -> set[Key]:
@@ -161,6 +165,34 @@ async def test_after_an_etcd_was_set_back_what_it_shows_is_believed() -> None:
     api.version = 500
     await resync(context, ListState())
     assert context.cache.nodes == {"a": make_node("a").build()}
+
+
+async def test_nodes_are_read_in_full_once_and_then_those_that_no_watch_has_shown() -> None:
+    api = ApiDouble()
+    context = make_context(api)
+    api.lists[paths.NODES] = [at(1, in_full(make_node(name))) for name in "abc"]
+    await resync(context, ListState())
+    context.enqueue(context.cache.put_node(at(9, in_full(make_node("b").label("team", "x")))))
+    labelled = {name: in_full(make_node(name).label("team", "x")) for name in "bc"}
+    api.lists[paths.NODES] = [at(1, in_full(make_node("a"))), at(9, labelled["b"]), at(9, labelled["c"])]
+    api.in_full.clear()
+    await resync(context, ListState())
+    assert [each for each in api.in_full if each.startswith(paths.NODES)] == [f"{paths.NODES}?metadata.name=c"]
+    assert {name for name, node in context.cache.nodes.items() if node.labels.get("team")} == {"b", "c"}
+
+
+async def test_many_nodes_that_no_watch_has_shown_are_read_by_one_list() -> None:
+    api = ApiDouble()
+    context = make_context(api)
+    count = UNREAD_MOST + 1
+    api.lists[paths.NODES] = [at(1, in_full(make_node(f"n{number}"))) for number in range(count)]
+    await resync(context, ListState())
+    moved = [in_full(make_node(f"n{number}").label("team", "x")) for number in range(count)]
+    api.lists[paths.NODES] = [at(9, node) for node in moved]
+    api.in_full.clear()
+    await resync(context, ListState())
+    assert [each for each in api.in_full if each.startswith(paths.NODES)] == [f"{paths.NODES}?"]
+    assert all(node.labels["team"] == "x" for node in context.cache.nodes.values())
 
 
 # --- with a node selector
