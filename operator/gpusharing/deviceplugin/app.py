@@ -93,13 +93,13 @@ class App:
     async def run(self) -> int:
         """Start everything, and stop it in order."""
         self._say_who_is_left(self._folder.remove_stale())
-        reservations = self._restore_reservations()
+        self._reservations = self._make_reservations()
         restored, found = self._restore()
-        self._make_plugin(restored, reservations)
+        self._make_plugin(restored)
         self._on_signals()
         try:
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(each) for each in self._tasks(found and reservations.is_complete)]
+                running = [tasks.create_task(each) for each in self._tasks(found and self._reservations.is_complete)]
                 await self._stop.wait()
                 await self._plugin.stop()
                 for task in running:
@@ -165,6 +165,8 @@ class App:
             self._state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = HostLock(self._state_dir / "lock")
         await lock.take()
+        if not self._file:
+            self._reservations.restore(LEDGER.load(self._state_dir)[0])  # another plugin may have served until now
         waiting = asyncio.create_task(lock.until_ours(self._say_alone))
         try:
             await self._plugin.run()
@@ -194,7 +196,7 @@ class App:
             log.warning("a part of the checkpoint is lost", what=part)
         return State(accepted, listing, found.runtime), True
 
-    def _restore_reservations(self) -> LedgerKeeper:
+    def _make_reservations(self) -> LedgerKeeper:
         """Return who keeps the ledger; with a config file alone nothing is ever reserved."""
         if self._file:
             return LedgerKeeper.idle()
@@ -203,7 +205,7 @@ class App:
             log.warning("no ledger of reservations", why=problem)
         return LedgerKeeper(lambda ledger: LEDGER.save(self._state_dir, ledger), found)
 
-    def _make_plugin(self, restored: State, reservations: LedgerKeeper) -> None:
+    def _make_plugin(self, restored: State) -> None:
         settings = self._settings
         checks, notes = read_health_checks(settings.disable_healthchecks, settings.enable_healthchecks)
         for note in notes:
@@ -226,7 +228,7 @@ class App:
             self._serve,
             report=self._report,
             save=self._save,
-            reservations=reservations,
+            reservations=self._reservations,
             restored=restored,
             runtime=settings.container_runtime,
             times=PluginTimes(decisions=DecisionTimes(spacing=settings.change_spacing)),

@@ -39,22 +39,15 @@ class LedgerKeeper:
     def __init__(
         self, save: Callable[[Ledger], str], restored: Ledger | None = None, *, save_again: float = 10.0
     ) -> None:
-        """`save` returns why it could not; then nothing changes, and it is tried again after `save_again` seconds.
-
-        `restored` is what a former process had saved; None = it is not known what is reserved here.
-        """
+        """`save` returns why it could not; then nothing changes, and it is tried again after `save_again` seconds."""
         self._save = save
         self._save_again = save_again
         self._try_from = float("-inf")
-        # what the file says; None = there is none that can be read
-        self._saved = restored
         self._shown: frozenset[str] = frozenset()
         self._confirmed: Confirmed = MappingProxyType({})
-        self.ledger = restored or Ledger()
+        self.restore(restored)
         # what the API server wants; None = it has not said yet
         self.wanted: Wanted | None = None
-        # whether GPUs that the ledger does not name are known to be shared
-        self.is_complete = restored is not None
         # why the ledger cannot be saved; empty = it can
         self.problem = ""
 
@@ -63,13 +56,24 @@ class LedgerKeeper:
         """Return one that keeps nothing: with a config file alone there are no reservations."""
         return cls(lambda ledger: "", Ledger())
 
-    def want(self, wanted: Wanted) -> None:
-        """Take in what the API server says is to be reserved."""
-        self.wanted = wanted
+    def restore(self, saved: Ledger | None) -> None:
+        """Take in what the file says; None = there is none that can be read, and it is not known what is reserved."""
+        # what the file says
+        self._saved = saved
+        self.ledger = saved or Ledger()
+        # whether GPUs that the ledger does not name are known to be shared
+        self.is_complete = saved is not None
 
-    def see_node(self, capacity: Mapping[str, str]) -> None:
-        """Take in resource → quantity as the Node shows it."""
+    def want(self, wanted: Wanted) -> bool:
+        """Take in what the API server says is to be reserved. Returns whether that is new."""
+        before, self.wanted = self.wanted, wanted
+        return wanted != before
+
+    def see_node(self, capacity: Mapping[str, str]) -> bool:
+        """Take in resource → quantity as the Node shows it. Returns whether names of placements are others."""
+        before = self._shown
         self._shown = frozenset(name for name, count in capacity.items() if is_place(name) and count != NONE)
+        return self._shown != before
 
     def only_on_the_node(self, listing: Listing) -> frozenset[str]:
         """Return the names that the Node shows with devices, and that have none: listed empty until it shows 0.

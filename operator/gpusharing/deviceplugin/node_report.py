@@ -289,8 +289,11 @@ def _status_of(gpu_node: JsonObject) -> GpuNodeStatus | None:
 
 
 def _without_occupancy(status: GpuNodeStatus) -> GpuNodeStatus:
-    resources = [row.model_copy(update={"in_use": 0}) for row in status.resources]
-    return status.model_copy(update={"in_use": 0, "occupancy": [], "resources": resources, "fragmentation": None})
+    unused = {
+        "resources": [row.model_copy(update={"in_use": 0}) for row in status.resources],
+        "reservations": [row.model_copy(update={"in_use": 0}) for row in status.reservations],
+    }
+    return status.model_copy(update={"in_use": 0, "occupancy": [], "fragmentation": None, **unused})
 
 
 def _wire(status: GpuNodeStatus) -> JsonObject:

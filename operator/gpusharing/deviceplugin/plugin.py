@@ -147,13 +147,13 @@ class Plugin:
 
     def reserve(self, wanted: Wanted) -> None:
         """Take in which GPUs are to be reserved."""
-        self._reservations.want(wanted)
-        self.wake()
+        if self._reservations.want(wanted):
+            self.wake()
 
     def see_node(self, capacity: Mapping[str, str]) -> None:
         """Take in resource → quantity as the Node shows it."""
-        self._reservations.see_node(capacity)
-        self.wake()
+        if self._reservations.see_node(capacity):
+            self.wake()
 
     @property
     def servers(self) -> tuple[RegistrationStatus, ...]:

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from tests.support.hardware import gpu_uuid, make_config, make_hardware
 
+from gpusharing.api.node import ReservationReport, ReservationState
 from gpusharing.core.errors import ApiError
 from gpusharing.core.fragmentation import Fragmentation
 from gpusharing.core.listing import Listing, advance
 from gpusharing.core.nodeproblems import Observed
 from gpusharing.core.occupancy import PodDevices
+from gpusharing.core.reservationreport import Reserved
 from gpusharing.core.resources import resources_of
 from gpusharing.deviceplugin.node_report import NodeReporter, ReportTimes
 from gpusharing.kube import paths
@@ -291,6 +293,25 @@ async def test_how_scattered_the_node_is_waits_as_who_holds_what_does() -> None:
         await asyncio.sleep(QUIET)
     assert [round(time - start, 1) for time in server.writes()] == [0.0, 16.5]
     assert server.status["fragmentation"]["freeWholeGpus"] == 0
+
+
+def reserving(state: ReservationState, in_use: int = 0) -> Observed:
+    """The same node with one reservation."""
+    row = ReservationReport(resource="place.gpusharing.io/a.p.team", gpus=[gpu_uuid(0)], state=state, in_use=in_use)
+    return replace(FOUR, reservations=Reserved(7, (row,)))
+
+
+async def test_the_state_of_a_reservation_is_written_at_once_and_how_much_of_it_is_in_use_waits() -> None:
+    server = Server()
+    async with settled(server) as reporter:
+        start = asyncio.get_running_loop().time()
+        for observed in (reserving("Withdrawing"), reserving("Active"), reserving("Active", 1)):
+            reporter.report(observed)
+            await asyncio.sleep(5)
+        await asyncio.sleep(QUIET)
+    assert [round(time - start, 1) for time in server.writes()] == [0.0, 5.0, 21.5]
+    assert server.status["reservationsObservedGeneration"] == 7
+    assert [row["inUse"] for row in server.status["reservations"]] == [1]
 
 
 async def test_a_change_takes_what_pods_hold_along() -> None:

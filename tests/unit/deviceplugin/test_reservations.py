@@ -497,3 +497,19 @@ async def test_a_plugin_with_a_config_file_alone_reserves_nothing_and_waits_for_
         await asyncio.sleep(0.1)
         assert shown(node) == {GPU: [G0, G1, G2, G3]}
         assert node.observed.reservations.rows == ()
+
+
+# --- what wakes nobody
+
+
+async def test_a_spec_or_a_node_that_says_the_same_again_is_nothing_new() -> None:
+    keeper = Disk().keeper()
+    assert [keeper.want(Wanted(2, P01)) for _ in range(2)] == [True, False]
+    assert [keeper.see_node({JUDGE: "1", GPU: count}) for count in ("4", "3")] == [True, False]
+
+
+async def test_a_plugin_that_served_until_now_may_have_written_another_ledger() -> None:
+    keeper = (disk := Disk()).keeper()
+    disk.ledger = None
+    keeper.restore(disk.ledger)
+    assert not keeper.is_complete
