@@ -31,6 +31,7 @@ NAME = "gpusharing-e2e"
 CONFIG = ROOT / "hack/kind/cluster.yaml"
 CONTROL_PLANE = f"{NAME}-control-plane"
 WORKERS = (f"{NAME}-worker", f"{NAME}-worker2")
+_TO_WORKERS = (f"--name={NAME}", f"--nodes={WORKERS[0]},{WORKERS[1]}")
 _READY_SECONDS = 120
 
 
@@ -95,12 +96,12 @@ class KindCluster(Access):
             self.kubectl("rollout", "status", workload, "--namespace=kube-system", f"--timeout={_READY_SECONDS}s")
 
     def load(self, *images: str) -> None:
-        """Bring images of this Docker onto every node."""
-        self.docker.run(str(self._kind), "load", "docker-image", *images, f"--name={NAME}")
+        """Bring images of this Docker onto both workers."""
+        self.docker.run(str(self._kind), "load", "docker-image", *images, *_TO_WORKERS)
 
     def load_archive(self, archive: Path) -> None:
-        """Bring the image of a docker-archive onto every node."""
-        self.docker.run(str(self._kind), "load", "image-archive", str(archive), f"--name={NAME}")
+        """Bring the image of a docker-archive onto both workers."""
+        self.docker.run(str(self._kind), "load", "image-archive", str(archive), *_TO_WORKERS)
 
     def build_product(self, tag: str) -> None:
         """Build the product's image with the committed Dockerfile; Docker keeps the steps that have not changed."""
