@@ -72,6 +72,9 @@ def test_the_api_server_itself_refuses_a_request_without_a_limit_and_whatever_wo
     """Why the fence looks at limits only, and at the creation of pods only."""
     with pytest.raises(ApiStatusError, match="Limit must be set"):
         fleet.api.create(team, asking(THEIRS, part="requests"), dryRun="All")
+    of_the_pod = {"containers": asking(OWN)["spec"]["containers"][:1], "resources": {"limits": {THEIRS: "1"}}}
+    with pytest.raises(ApiStatusError, match=r"supported values|Unsupported value") as refusal:
+        fleet.api.create(team, {"metadata": {"name": "tried"}, "spec": of_the_pod}, dryRun="All")
     fleet.api.create(team, asking("nvidia.com/gpu"))
     stolen = asking(THEIRS)["spec"]
     debugging = {"spec": {"ephemeralContainers": [{**stolen["containers"][1], "name": "debug"}]}}
