@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cluster.api import CRDS, GPU_NODES, NODES, Api, Object, events, placements
+from tests.support.cluster.api import CRDS, GPU_NODES, NODES, Api, Object, config_maps, events, placements
 from tests.support.controller import Controller
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet
@@ -299,3 +299,25 @@ def test_reservations_outlive_a_kind_that_is_deleted_and_created_anew(stage: Sta
         stage.becomes("True", "Active")
         assert stage.places() == {"policy": "a 1,2", "judge": "a 0"}
         stage.becomes("True", "Active", name="q")
+
+
+def test_env_writes_config_maps_where_the_right_is_given(stage: Stage, account: Path) -> None:
+    component = ["config/components/placement-env/role.yaml", "config/components/placement-env/fence.yaml"]
+    files = [part for path in component for part in ("-f", path)]
+    maps = config_maps("default")
+    with Controller(account):
+        stage.fleet.becomes("open", "Ready", "True", "Applied")
+        stage.apply("p", {**RL_EVAL, "enforcement": "env"})
+        assert "ConfigMap p.judge cannot be written" in stage.becomes("False", "WriteFailed")["message"]
+        stage.fleet.cluster.kubectl("apply", *files)
+        try:
+            # a change of anything is a reason to look again
+            stage.apply("q", {"pools": [pool(1, None)], "services": [service("x", 1)]})
+            stage.becomes("True", "Active")
+            policy = stage.api.get(maps, "p.policy")
+        finally:
+            stage.fleet.cluster.kubectl("delete", *files)
+    assert stage.places("q") == {"x": "a 3"}
+    assert policy["data"]["a"].splitlines()[:2] == ["CUDA_VISIBLE_DEVICES=1,2", "CUDA_DEVICE_ORDER=PCI_BUS_ID"]
+    assert policy["metadata"]["ownerReferences"][0]["name"] == "p"
+    assert set(stage.told("a") or {}) == {resource("x", "q")}

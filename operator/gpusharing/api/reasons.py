@@ -42,7 +42,7 @@ class Reason(StrEnum):
     NO_MATCHING_NODES = "NoMatchingNodes", "The selector names no GPU node."
     SUPERSEDED = "Superseded", "Every matching node is owned by a policy of higher priority."
     DRY_RUN = "DryRun", "The policy is in mode dry-run: its plan is in the status, nothing is written."
-    WRITE_FAILED = "WriteFailed", "The API server refused a write that this policy needs."
+    WRITE_FAILED = "WriteFailed", "The API server refused a write that this policy or placement needs."
     # --- Stalled: only a person can help
     ALL_NODES_SKIPPED = "AllNodesSkipped", "Every node that the policy would own is left alone."
     CONFLICTING_POLICIES = "ConflictingPolicies", "Another policy of equal priority wants a different config."
@@ -78,7 +78,7 @@ class Reason(StrEnum):
     GPU_RECOVERED = "GpuRecovered", "A GPU or MIG device that was broken is given to pods again."
     PREFERENCE_IGNORED = "PreferenceIgnored", "The kubelet gave a container other devices than the plugin preferred."
     # --- conditions of a placement; GpuUnhealthy and WriteFailed are among them too
-    PLANNING = "Planning", "The placement waits for the first report of a node that it may be planned on."
+    PLANNING = "Planning", "The placement waits for a first report of a node, or for its ConfigMaps."
     VALID = "Valid", "Nothing is wrong with the placement by itself."
     PLACED = "Placed", "The plan has GPUs for every service of the placement."
     ACTIVE = "Active", "Every service has its GPUs, and pods can have them."

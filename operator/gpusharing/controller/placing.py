@@ -36,6 +36,8 @@ class Placing:
         self.quotas: dict[str, Quota] = {}
         # node → what its plugin is to be told
         self.wanted: dict[str, Reservations] = {}
+        # namespace/name → the ConfigMaps that were written for it, as long as nobody says that they are not there
+        self.env_written: dict[str, list[dict[str, Any]]] = {}
         # GPU → until when it counts as in use, by the clock of the workers
         self.taken: dict[str, float] = {}
         self.seen: dict[PlacingKind, Sightings] = {
@@ -111,6 +113,7 @@ class Placing:
     def listed(self, *, known: bool) -> set[Key]:
         """Note that everything was listed, or could not be. Returns what has to be looked at."""
         self.known = known
+        self.env_written.clear()  # each resync writes them anew
         if not known:
             return set()
         keys = self._concerns() | self._project()

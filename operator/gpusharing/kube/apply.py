@@ -82,6 +82,13 @@ async def apply_placement_status(
     return await client.apply(path, body, manager=names.FIELD_MANAGER, force=True)
 
 
+async def apply_env_map(client: Client, body: JsonObject) -> None:
+    """Write the ConfigMap of a placement's service. One of the name that is somebody else's is refused."""
+    metadata = body["metadata"]
+    path = f"{paths.configmaps(metadata['namespace'])}/{metadata['name']}"
+    await client.apply(path, body, manager=names.FIELD_MANAGER, only_metadata=True)
+
+
 async def apply_reservations(
     client: Client, name: str, uid: str, reservations: Iterable[Reservation]
 ) -> JsonObject | None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 from gpusharing.api.meta import Condition
 from gpusharing.api.placementobject import PlacementStatus
@@ -11,13 +12,16 @@ from gpusharing.controller.context import Context
 from gpusharing.controller.keys import PLACEMENTS_KEY
 from gpusharing.core import events
 from gpusharing.core.errors import ApiError
+from gpusharing.core.placement.envmaps import EnvWrites, env_maps
 from gpusharing.core.placement.replanning import replan
 from gpusharing.core.placement.standing import placement_status
 from gpusharing.core.placement.stored import Placement
-from gpusharing.kube.apply import apply_placement_status
+from gpusharing.kube.apply import apply_env_map, apply_placement_status
 from gpusharing.observability.logs import logger
 
 log = logger(__name__)
+# after which a ConfigMap that was refused is tried again
+ENV_AGAIN_SECONDS = 30.0
 
 
 async def reconcile_placements(context: Context, _: str) -> None:
@@ -50,7 +54,8 @@ async def _reconcile(context: Context, key: str) -> None:
     decision = replan(cluster, placement)
     if decision.look_again is not None:
         context.queue.add_later(PLACEMENTS_KEY, decision.look_again.total_seconds() + 0.01)
-    status = placement_status(cluster, decision)
+    env = await _write_env(context, placement, moved=decision.moved)
+    status = placement_status(cluster, decision, env)
     if status == placement.status:
         return
     if (due := context.status_due.get(key, now)) > now:
@@ -62,6 +67,28 @@ async def _reconcile(context: Context, key: str) -> None:
     if decision.moved:
         log.info("placement planned", placement=key, plan=decision.plan_hash[:8])
     await _tell(context, placement, status)
+
+
+async def _write_env(context: Context, placement: Placement, *, moved: bool) -> EnvWrites:
+    """Write the ConfigMaps of a stored plan with `enforcement: env`, once. Returns how far that is.
+
+    `moved`: another plan is about to be stored, so that these would be those of the former one.
+    """
+    if placement.spec is None or placement.spec.enforcement != "env" or moved:
+        return EnvWrites(pending=moved and placement.spec is not None and placement.spec.enforcement == "env")
+    written, wanted = context.cache.placing.env_written, list(env_maps(placement))
+    if written.get(placement.key) == wanted:
+        return EnvWrites()
+    for body in wanted:
+        try:
+            await context.write(partial(apply_env_map, context.client, body))
+        except ApiError as error:
+            if error.retry:
+                raise
+            context.queue.add_later(PLACEMENTS_KEY, ENV_AGAIN_SECONDS)
+            return EnvWrites(refused=f"ConfigMap {body['metadata']['name']} cannot be written: {error.message}")
+    written[placement.key] = wanted
+    return EnvWrites()
 
 
 async def _write(context: Context, placement: Placement, status: PlacementStatus) -> bool:

@@ -8,10 +8,12 @@ from gpusharing.api.placementobject import MAX_PROBLEMS, PlacementProblem, Place
 from gpusharing.api.reasons import BY_WORD, ConditionType, Reason
 from gpusharing.core.placement.cluster import Cluster
 from gpusharing.core.placement.demand import demands
+from gpusharing.core.placement.envmaps import EnvWrites
 from gpusharing.core.placement.problems import Code, Problem
 from gpusharing.core.placement.replanning import Decision
 from gpusharing.core.placement.reserving import Progress, observed, progress
 
+NO_WRITES = EnvWrites()
 MESSAGE_MAX = 32768
 PROBLEM_MAX, HINT_MAX = 4096, 1024
 NAMED = 3
@@ -20,11 +22,11 @@ Judgement = tuple[ConditionStatus, Reason, str]
 Conditions = dict[ConditionType, Judgement]
 
 
-def placement_status(cluster: Cluster, decision: Decision) -> PlacementStatus:
+def placement_status(cluster: Cluster, decision: Decision, env: EnvWrites = NO_WRITES) -> PlacementStatus:
     """Return the whole status. What stands in the cluster is kept where nothing newer is known."""
     placement, previous = decision.placement, decision.placement.status
     was = {each.type: each for each in previous.conditions}
-    conditions = _conditions(decision, progress(cluster, decision.services), was)
+    conditions = _conditions(decision, progress(cluster, decision.services), was, env)
     return PlacementStatus(
         observed_generation=placement.generation,
         observed_rebalance=previous.observed_rebalance if decision.errors else placement.rebalance,
@@ -38,7 +40,7 @@ def placement_status(cluster: Cluster, decision: Decision) -> PlacementStatus:
     )
 
 
-def _conditions(decision: Decision, reserved: Progress, was: Mapping[str, Condition]) -> Conditions:
+def _conditions(decision: Decision, reserved: Progress, was: Mapping[str, Condition], env: EnvWrites) -> Conditions:
     conditions = {ConditionType.READY: _ready(decision)}
     conditions |= _domain(decision)
     if reserved.names:
@@ -47,7 +49,7 @@ def _conditions(decision: Decision, reserved: Progress, was: Mapping[str, Condit
     if troubles:
         conditions[ConditionType.DEGRADED] = ("True", BY_WORD[troubles[0].code], _said(troubles))
     ready = conditions[ConditionType.READY]
-    waits = conditions.get(ConditionType.RESERVED, ready)
+    waits = conditions.get(ConditionType.RESERVED) or _written(env) or ready
     if ready[0] == "True" and waits[0] != "True":
         ready = conditions[ConditionType.READY] = waits
     if decision.errors and not decision.awaited:
@@ -55,6 +57,14 @@ def _conditions(decision: Decision, reserved: Progress, was: Mapping[str, Condit
     elif ready[0] != "True" and (ready[1] not in _DEGRADED or decision.moved):
         conditions[ConditionType.RECONCILING] = ("True", ready[1], ready[2])
     return conditions
+
+
+def _written(env: EnvWrites) -> Judgement | None:
+    """Return what keeps the ConfigMaps of `enforcement: env` from being there; None = nothing does."""
+    if env.refused:
+        hint = "config/components/placement-env lets the controller write ConfigMaps of placements"
+        return ("False", Reason.WRITE_FAILED, f"{env.refused}. hint: {hint}.")
+    return ("Unknown", Reason.PLANNING, "The ConfigMaps of its services are being written.") if env.pending else None
 
 
 _DEGRADED = {Reason.NODE_LOST, Reason.GPU_UNHEALTHY}

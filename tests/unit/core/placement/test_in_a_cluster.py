@@ -1,12 +1,16 @@
 """Placements in a cluster with ideal plugins: what is planned, what stays, what is told to the nodes (E01 to E18)."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from tests.support.planning import pool, service
 from tests.support.stage import Stage, Wire, placement_object, problems, resource, uuid
 
+from gpusharing.core.placement.envmaps import EnvWrites, env_maps
 from gpusharing.core.placement.quota import Quota
+from gpusharing.core.placement.replanning import replan
+from gpusharing.core.placement.standing import placement_status
 
 P = "team-a/p"
 RL_EVAL: Wire = {
@@ -346,3 +350,45 @@ def test_a_node_from_which_nothing_was_reported_yet_is_waited_for() -> None:
     assert stage.condition() == ("Unknown", "Planning")
     assert stage.condition("Reconciling") == ("True", "Planning")
     assert stage.condition("Stalled") == ("", "")
+
+
+def test_env_reserves_nothing_and_says_by_node_which_gpus_are_whose() -> None:
+    stage = Stage()
+    stage.node("a", reservable=False)
+    stage.put(placement_object("p", {**RL_EVAL, "enforcement": "env"}))
+    stage.settle()
+    assert stage.places() == {"judge": "a 0", "policy": "a 1,2"}
+    assert stage.told("a") == {}
+    assert stage.condition() == ("True", "Active")
+    assert stage.condition("Reserved") == ("", "")
+    judge, policy = env_maps(stage.placements[P])
+    assert (judge["metadata"]["name"], policy["metadata"]["name"]) == ("p.judge", "p.policy")
+    assert policy["metadata"]["ownerReferences"][0]["uid"] == "uid-team-a-p"
+    assert policy["data"] == {
+        "a": "CUDA_VISIBLE_DEVICES=1,2\nCUDA_DEVICE_ORDER=PCI_BUS_ID\nGPU_PLACEMENT_COUNT=2\nGPU_PLACEMENT_SLOT=gpu/0\n"
+    }
+
+
+@pytest.mark.parametrize(
+    ("env", "ready", "kstatus"),
+    [
+        (EnvWrites(), ("True", "Active"), ("", "")),
+        (EnvWrites(pending=True), ("Unknown", "Planning"), ("True", "Planning")),
+        (
+            EnvWrites(refused="ConfigMap p.judge cannot be written: 403"),
+            ("False", "WriteFailed"),
+            ("True", "WriteFailed"),
+        ),
+    ],
+    ids=["written", "being written", "refused"],
+)
+def test_env_is_ready_when_its_config_maps_are_there(
+    env: EnvWrites, ready: tuple[str, str], kstatus: tuple[str, str]
+) -> None:
+    stage = Stage()
+    stage.node("a")
+    placement = stage.put(placement_object("p", {**RL_EVAL, "enforcement": "env"}))
+    status = placement_status(stage.cluster, replan(stage.cluster, placement), env)
+    stage.placements[P] = replace(placement, status=status)
+    assert stage.condition() == ready
+    assert stage.condition("Reconciling") == kstatus

@@ -1,0 +1,62 @@
+"""`enforcement: env` in a cluster: a ConfigMap per service, with a key per node (guide, section 8.4).
+
+A container that sees every GPU of its node takes the key of its node, and with it the GPUs that are its own.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gpusharing.api import names
+from gpusharing.api.placementobject import PlacedService, StoredAssignment
+from gpusharing.core.placement.renderers import COUNT, DEVICE_ORDER, RANK, SLOT, VISIBLE_DEVICES
+from gpusharing.core.placement.stored import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class EnvWrites:
+    """How far the ConfigMaps of a placement are; without any there is nothing to say."""
+
+    pending: bool = False
+    # why one cannot be written; empty = it can
+    refused: str = ""
+
+
+def env_maps(placement: Placement) -> Iterator[dict[str, Any]]:
+    """Yield the ConfigMaps of the stored plan; that of a service without GPUs has no keys."""
+    for service in placement.status.services:
+        yield {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": f"{placement.name}.{service.name}",
+                "namespace": placement.namespace,
+                "labels": {names.PLACEMENT_LABEL: placement.name, names.SERVICE_LABEL: service.name},
+                "ownerReferences": [_owner(placement)],
+            },
+            "data": _keys(service),
+        }
+
+
+def _owner(placement: Placement) -> dict[str, Any]:
+    """Return the reference by which the ConfigMap goes with its placement."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.PLACEMENT_KIND,
+        "name": placement.name,
+        "uid": placement.uid,
+    }
+
+
+def _keys(service: PlacedService) -> dict[str, str]:
+    return {each.node_name: "".join(f"{key}={value}\n" for key, value in _facts(each)) for each in service.assignments}
+
+
+def _facts(assignment: StoredAssignment) -> Iterator[tuple[str, str]]:
+    if assignment.indexes:
+        yield VISIBLE_DEVICES, ",".join(map(str, assignment.indexes))
+        yield DEVICE_ORDER
+    yield COUNT, str(len(assignment.indexes))
+    yield SLOT, assignment.slot
+    if assignment.rank is not None:
+        yield RANK, str(assignment.rank)
