@@ -6,8 +6,12 @@ import pytest
 from tests.support.cluster import Cluster
 from tests.support.cluster.kind.product import Product
 from tests.support.cluster.kind.provider import KindCluster
+from tests.support.install import install
+
+from gpusharing.api import names
 
 SEVERAL_NODES = "several_nodes"
+KIND = os.environ.get("GPUSHARING_CLUSTER") == "kind"
 
 
 @pytest.fixture(scope="session")
@@ -19,10 +23,18 @@ def installed_product(cluster: Cluster) -> Product:
     return product
 
 
+@pytest.fixture(autouse=True)
+def _no_product_in_pods(request: pytest.FixtureRequest) -> None:
+    """On kind, tests that run the controller as a process take it out of its pods first; elsewhere it has none."""
+    if KIND and "cluster" in request.fixturenames and not request.node.get_closest_marker(SEVERAL_NODES):
+        cluster: Cluster = request.getfixturevalue("cluster")
+        install(cluster)
+        cluster.kubectl("delete", "deployment,daemonset", "--all", f"--namespace={names.NAMESPACE}")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On kind the tests that bring a node of their own are left out, elsewhere those that need several nodes."""
-    kind = os.environ.get("GPUSHARING_CLUSTER") == "kind"
-    unfit = [item for item in items if _belongs_here(item) and _fits(item, kind=kind) is False]
+    unfit = [item for item in items if _belongs_here(item) and not _fits(item)]
     if unfit:
         config.hook.pytest_deselected(items=unfit)
         items[:] = [item for item in items if item not in unfit]
@@ -32,7 +44,7 @@ def _belongs_here(item: pytest.Item) -> bool:
     return "e2e" in item.path.parts
 
 
-def _fits(item: pytest.Item, *, kind: bool) -> bool:
-    if kind:
+def _fits(item: pytest.Item) -> bool:
+    if KIND:
         return "_started_node" not in getattr(item, "fixturenames", ())
     return item.get_closest_marker(SEVERAL_NODES) is None

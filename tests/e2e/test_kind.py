@@ -23,6 +23,7 @@ OUTSIDE = "203.0.113.7"  # an address that nobody has (RFC 5737)
 @pytest.fixture
 def product(installed_product: Product) -> Iterator[Product]:
     """The product without policies, on nodes that offer plain GPUs."""
+    installed_product.repair()
     yield installed_product
     installed_product.cluster.docker.assert_alive()
     installed_product.delete_pods()

@@ -60,9 +60,10 @@ def test_without_docker_and_root_the_command_says_so_and_exits_2(tmp_path: Path)
     assert "needs a Docker that runs, or root to start one" in done.stderr
 
 
-def test_a_cluster_of_a_killed_run_is_named_with_what_removes_it(answering: Answering) -> None:
-    environment = answering("docker", {**RUNS, "ps": "echo 0123456789ab"})
-    with pytest.raises(ClusterError, match="kind delete cluster --name gpusharing-e2e && docker network rm"):
+@pytest.mark.parametrize("left", ["ps", "network ls"])
+def test_what_a_killed_run_left_is_named_with_what_removes_it(answering: Answering, left: str) -> None:
+    environment = answering("docker", {**RUNS, left: "echo 0123456789ab"})
+    with pytest.raises(ClusterError, match="kind delete cluster --name gpusharing-e2e; docker network rm"):
         prepare(environment)
 
 

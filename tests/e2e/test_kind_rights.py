@@ -16,6 +16,7 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/gpu-sharing-system/roles"
 @pytest.fixture
 def product(installed_product: Product) -> Iterator[Product]:
     """The product, which has all its rights again afterwards."""
+    installed_product.repair()
     yield installed_product
     installed_product.install()
 

@@ -71,6 +71,11 @@ class Product:
         """Wait until a workload is as it was last applied, and ready."""
         self.cluster.kubectl("rollout", "status", workload, f"--namespace={namespace}", f"--timeout={_SECONDS}s")
 
+    def repair(self) -> None:
+        """Install it again if another test took it away."""
+        if not self.api.list(DAEMON_SETS):
+            self.install()
+
     def traces(self, node: str) -> Object:
         """What an installation could leave of itself on a node, but for names of resources, which kubelets keep."""
         obj = self.api.get(NODES, node)

@@ -152,11 +152,12 @@ def _node_image(docker: Docker) -> str:
 
 
 def _refuse_left_over(docker: Docker) -> None:
-    label = f"label=io.x-k8s.kind.cluster={NAME}"
-    if docker("ps", "--all", "--quiet", f"--filter={label}").strip():
+    nodes = docker("ps", "--all", "--quiet", f"--filter=label=io.x-k8s.kind.cluster={NAME}")
+    network = docker("network", "ls", "--quiet", f"--filter=name=^{NETWORK}$")
+    if nodes.strip() or network.strip():
         raise ClusterError(
-            f"a cluster {NAME} is there already: a run that goes on, or what a killed one left. hint: if no run goes "
-            f"on, `kind delete cluster --name {NAME} && docker network rm {NETWORK}`"
+            f"a cluster or network {NAME} is there already: a run goes on, or a killed one left it. hint: if none goes "
+            f"on, `kind delete cluster --name {NAME}; docker network rm {NETWORK}`"
         )
 
 
