@@ -248,7 +248,7 @@ async def test_restarted_without_the_api_the_first_list_leaves_reserved_gpus_out
         await asyncio.sleep(0.1)
         assert list(node.lists) == [GPU, JUDGE, POLICY]
         assert [lists[0][1] for lists in node.lists.values()] == [{G3: True}, {G0: True}, {G1: True, G2: True}]
-        await asyncio.sleep(600)
+        await asyncio.sleep(120)
         assert shown(node) == {GPU: [G3], JUDGE: [G0], POLICY: [G1, G2]}
         assert states(node) == {JUDGE: "Active", POLICY: "Active"}
         assert node.observed.reservations.generation == 2
