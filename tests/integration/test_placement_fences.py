@@ -220,6 +220,8 @@ def test_for_env_the_controller_writes_configmaps_that_a_placement_owns_and_no_o
     for_env.apply(where, mine, field_manager=names.PLACEMENT_FIELD_MANAGER)
     for_env.apply(where, {**mine, "data": {"gpu-a": "2"}}, field_manager=names.PLACEMENT_FIELD_MANAGER)
     assert fleet.api.get(where, "rl-eval.policy")["data"] == {"gpu-a": "2"}
+    anew = owned({**made, "metadata": {**made["metadata"], "uid": "of-the-next-one"}})
+    for_env.apply(where, anew, field_manager=names.PLACEMENT_FIELD_MANAGER)
 
     fleet.api.create(where, {"metadata": {"name": "rl-eval.theirs"}, "data": {"a": "1"}})
     stolen = {**mine, "metadata": {**mine["metadata"], "name": "rl-eval.theirs"}}
