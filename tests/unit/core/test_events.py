@@ -19,6 +19,8 @@ EVENTS = {
     "restore dropped": events.restore_dropped("a", "u", "theirs"),
     "release held": events.release_held("a", "u"),
     "condition": events.condition_changed("p", "u", "True", Reason.APPLIED, "All."),
+    "reservations held": events.reservations_held("a", "u"),
+    "condition of a placement": events.placement_condition_changed("team-a", "p", "u", Reason.ACTIVE, "All."),
     "problem of a node": events.node_problem("a", "u", Reason.INVALID_CONFIG, "not a\nmap"),
     "recovered": events.gpu_recovered("a", "u", ["GPU 0"]),
     "assigned": events.assigned("p", "u", "packed-1", 3),
@@ -30,8 +32,10 @@ class TestEvent:
     def test_it_is_normal_or_a_warning_as_kubernetes_knows_them(self, event: Event) -> None:
         assert event.type in {"Normal", "Warning"}
 
-    def test_it_is_about_a_node_or_a_policy(self, event: Event) -> None:
-        assert (event.kind, event.api_version) in {("Node", "v1"), ("GpuSharingPolicy", "gpusharing.io/v1alpha1")}
+    def test_it_is_about_a_node_or_a_kind_of_ours(self, event: Event) -> None:
+        ours = {("GpuSharingPolicy", "gpusharing.io/v1alpha1"), ("GpuPlacement", "gpusharing.io/v1alpha1")}
+        assert (event.kind, event.api_version) in {("Node", "v1"), *ours}
+        assert bool(event.namespace) is (event.kind == "GpuPlacement")
 
     def test_it_reads_on_one_line(self, event: Event) -> None:
         assert event.message
@@ -92,6 +96,19 @@ BAD = {
 @pytest.mark.parametrize("reason", sorted(GOOD))
 def test_a_condition_that_is_as_it_should_be_is_normal(reason: Reason) -> None:
     assert events.condition_changed("p", "u", "True", reason, "m").type == "Normal"
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        (Reason.ACTIVE, "Normal"),
+        *((reason, "Warning") for reason in (Reason.INVALID, Reason.UNPLACEABLE, Reason.NODE_LOST)),
+    ],
+)
+def test_a_placement_that_is_active_is_normal_and_everything_else_is_told_as_a_warning(
+    reason: Reason, kind: str
+) -> None:
+    assert events.placement_condition_changed("team-a", "p", "u", reason, "m").type == kind
 
 
 @pytest.mark.parametrize("reason", sorted(BAD))

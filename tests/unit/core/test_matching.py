@@ -1,7 +1,9 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import make_node, make_spec
+from tests.support.builders import NOW, make_node, make_spec
 
 from gpusharing.api import names
 from gpusharing.core.matching import Node, Selector, Term, excluded_by, is_gpu_node, read_node
@@ -57,6 +59,11 @@ def test_nothing_excludes_an_ordinary_node() -> None:
 # --- reading a node
 
 
+def ready(status: str) -> dict[str, str]:
+    """The condition by which a kubelet says of itself that it is there."""
+    return {"type": "Ready", "status": status, "lastTransitionTime": "2026-11-30T12:00:00Z"}
+
+
 def test_a_node_is_read_with_what_we_use_of_it() -> None:
     node = make_node("a").uid("u").label("team", "x").allocatable(gpu=8, **{"mig-1g.10gb": 0}).build()
     assert (node.name, node.uid, node.labels["team"]) == ("a", "u", "x")
@@ -65,6 +72,23 @@ def test_a_node_is_read_with_what_we_use_of_it() -> None:
 
 def test_of_a_metadata_only_node_no_device_is_known() -> None:
     assert make_node().build().allocatable is None
+
+
+@pytest.mark.parametrize(
+    ("more", "want"),
+    {
+        "metadata only": ({}, (None, None, None)),
+        "ready": ({"spec": {}, "status": {"conditions": [ready("True")]}}, (True, True, None)),
+        "cordoned": ({"spec": {"unschedulable": True}, "status": {"conditions": [ready("True")]}}, (True, False, None)),
+        "not ready": ({"spec": {}, "status": {"conditions": [ready("False")]}}, (False, True, NOW)),
+        "its kubelet is silent": ({"spec": {}, "status": {"conditions": [ready("Unknown")]}}, (False, True, NOW)),
+        "nothing is said yet": ({"spec": {}, "status": {}}, (False, True, None)),
+    }.values(),
+)
+def test_whether_a_node_takes_pods_is_read_of_a_full_object_only(more: dict[str, Any], want: tuple[Any, ...]) -> None:
+    node = read_node({**make_node().object(), **more})
+    assert (node.ready, node.schedulable, node.unready_since) == want
+    assert node.metadata_only is (not more)
 
 
 def test_a_node_without_labels_is_read() -> None:

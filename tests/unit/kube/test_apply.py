@@ -9,14 +9,18 @@ from tests.unit.kube.answers import refuses, says
 from tests.unit.kube.echo import Echo
 
 from gpusharing.api import names
+from gpusharing.api.node import Reservation
 from gpusharing.core.errors import ApiError
 from gpusharing.core.plan import Action, ApplyRecord, DeleteRecord, ReleaseLabel, RestoreLabel, SetLabel
 from gpusharing.core.records import record_object
 from gpusharing.kube.apply import (
     apply_action,
+    apply_env_map,
     apply_gpu_node,
     apply_gpu_node_status,
     apply_node_condition,
+    apply_placement_status,
+    apply_reservations,
     apply_shared,
     apply_status,
 )
@@ -182,3 +186,58 @@ async def test_the_plugin_writes_under_its_own_name_and_says_only_what_is_its_ow
     assert asked.headers["Content-Type"] == "application/apply-patch+yaml"
     assert "as=PartialObjectMetadata;" in asked.headers["Accept"]
     assert asked.body == body
+
+
+# --- placements
+
+ENTRY = Reservation(
+    resource="place.gpusharing.io/x.p.team-a", placement="team-a/p", service="x", gpus=["GPU-0"], exclusive=True
+)
+
+
+async def test_a_placements_status_is_written_in_its_namespace_on_the_version_that_was_seen(
+    echo: Echo, client: Client
+) -> None:
+    await apply_placement_status(client, "team-a", "p", "17", {"observedGeneration": 3})
+    [asked] = echo.asked
+    assert asked.path == "/apis/gpusharing.io/v1alpha1/namespaces/team-a/gpuplacements/p/status"
+    assert asked.query == {"fieldManager": names.FIELD_MANAGER, "force": "true"}
+    assert asked.body == {
+        "apiVersion": "gpusharing.io/v1alpha1",
+        "kind": "GpuPlacement",
+        "metadata": {"name": "p", "namespace": "team-a", "resourceVersion": "17"},
+        "status": {"observedGeneration": 3},
+    }
+
+
+@pytest.mark.parametrize("entries", [[ENTRY], []], ids=["some", "none, which releases all"])
+async def test_reservations_have_a_field_manager_of_their_own_and_an_empty_list_is_said(
+    echo: Echo, client: Client, entries: list[Reservation]
+) -> None:
+    await apply_reservations(client, "gpu-a", "u-1", entries)
+    [asked] = echo.asked
+    assert asked.path == "/apis/gpusharing.io/v1alpha1/gpunodes/gpu-a"
+    assert asked.query == {"fieldManager": names.PLACEMENT_FIELD_MANAGER, "force": "true"}
+    assert asked.body == {
+        "apiVersion": "gpusharing.io/v1alpha1",
+        "kind": "GpuNode",
+        "metadata": {"name": "gpu-a", "uid": "u-1"},
+        "spec": {"reservations": [entry.to_wire() for entry in entries]},
+    }
+
+
+async def test_a_gpu_node_that_is_gone_is_not_created_by_telling_it(echo: Echo, client: Client) -> None:
+    echo.answers(
+        refuses(409, "Conflict", "uid mismatch: the provided object specified uid u-1, and no existing object")
+    )
+    assert await apply_reservations(client, "gpu-a", "u-1", [ENTRY]) is None
+    echo.answers(refuses(403, "Forbidden"))
+    with pytest.raises(ApiError):
+        await apply_reservations(client, "gpu-a", "u-1", [ENTRY])
+
+
+async def test_the_config_map_of_a_service_is_never_taken_from_somebody_else(echo: Echo, client: Client) -> None:
+    await apply_env_map(client, {"metadata": {"name": "p.x", "namespace": "team-a"}, "data": {}})
+    [asked] = echo.asked
+    assert asked.path == "/api/v1/namespaces/team-a/configmaps/p.x"
+    assert asked.query == {"fieldManager": names.FIELD_MANAGER, "force": "false"}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gpusharing.api.reasons import Reason
 from gpusharing.core import events
 from gpusharing.core.errors import ApiError
 from gpusharing.core.events import Event
@@ -25,7 +26,7 @@ class Posts:
     errors: list[ApiError] = field(default_factory=list)
 
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        assert path == COLLECTION
+        assert path == f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
         self._fail()
         self.created.append(body)
         return body
@@ -50,6 +51,18 @@ def released(node: str = "gpu-a", before: str = "config-1", uid: str = "") -> Ev
 
 def contested(node: str = "gpu-a") -> Event:
     return events.label_contested(node, f"uid-{node}", "argocd")
+
+
+async def test_an_event_of_a_namespaced_object_is_in_its_namespace_and_counted_up_there() -> None:
+    posts = Posts()
+    recorder = posts.recorder()
+    for message in ("one", "other"):
+        await recorder.post(events.placement_condition_changed("team-a", "p", "u", Reason.ACTIVE, message))
+    [body] = posts.created
+    assert body["metadata"]["namespace"] == body["involvedObject"]["namespace"] == "team-a"
+    assert body["involvedObject"]["kind"] == "GpuPlacement"
+    [(path, _)] = posts.merged
+    assert path == f"/api/v1/namespaces/team-a/events/{body['metadata']['name']}"
 
 
 async def test_a_new_event_is_one_that_kubectl_describe_shows() -> None:
