@@ -297,7 +297,8 @@ def must_say(words: str, attempt: Callable[[], object]) -> None:
 
 def collection_of(document: Object) -> str:
     """The path of the collection of a right or a fence."""
-    version, plural = document["apiVersion"], f"{document['kind'].lower()}s".replace("policys", "policies")
+    version, kind = document["apiVersion"], document["kind"].lower()
+    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
     namespace = document["metadata"].get("namespace")
     return f"/apis/{version}/namespaces/{namespace}/{plural}" if namespace else f"/apis/{version}/{plural}"
 
