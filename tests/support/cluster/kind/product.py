@@ -20,6 +20,7 @@ from gpusharing.api import names
 KUSTOMIZATION = ROOT / "hack/kind/product"
 PLUGIN, CONTROLLER = "gpu-sharing-device-plugin", "gpu-sharing-operator"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{names.NAMESPACE}/daemonsets"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 OUR_PODS = pods(names.NAMESPACE)
 _FOLDERS = ("/var/lib/kubelet/device-plugins", "/var/lib/gpu-sharing", "/var/run/cdi")
 _SECONDS = 120
@@ -157,8 +158,27 @@ class Product:
         pod.runs()
         return pod
 
+    def deploy(self, name: str, node: str, gpus: int, replicas: int) -> None:
+        """Create a Deployment whose pods run on a node; does not wait."""
+        pod = pod_object(name, {names.GPU_RESOURCE: gpus})["spec"]
+        pod |= {"hostNetwork": False, "nodeSelector": {"kubernetes.io/hostname": node}}
+        labels = {"app": name}
+        template = {"metadata": {"labels": labels}, "spec": pod}
+        spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+        self.api.create(DEPLOYMENTS, {"metadata": {"name": name}, "spec": spec})
+
+    def deployed(self, name: str) -> dict[str, KindPod]:
+        """The pods of a Deployment that run and have told what they see, by uid and count of restarts."""
+        found = {}
+        for obj in self.api.list(PODS, labelSelector=f"app={name}"):
+            pod = KindPod(self.api, self.cluster.folder, obj["metadata"]["name"])
+            if obj["status"]["phase"] == "Running" and "ready" in pod.lines():
+                found[f"{obj['metadata']['uid']} {pod.restarts()}"] = pod
+        return found
+
     def delete_pods(self) -> None:
         """Delete the tests' pods, and wait until they are gone."""
+        self.api.delete_collection(DEPLOYMENTS)
         self.api.delete_collection(PODS, gracePeriodSeconds="0")
 
         def gone() -> None:
