@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from gpusharing.api.placementobject import PlacementObject
 from gpusharing.api.policy import PolicyObject
+from gpusharing.api.reasons import BY_WORD
 
 FOLDER = Path(__file__).parents[2] / "argocd/gpusharing.io"
 MODELS: dict[str, type[BaseModel]] = {"GpuSharingPolicy": PolicyObject, "GpuPlacement": PlacementObject}
@@ -51,7 +52,9 @@ def test_every_recorded_object_has_its_case_and_is_one_that_the_api_knows(kind: 
     files = sorted(FOLDER.glob(f"{kind}/testdata/*"))
     assert {case["inputPath"] for of, case in CASES if of == kind} == {f"testdata/{path.name}" for path in files}
     for path in files:
-        MODELS[kind].model_validate(yaml.safe_load(path.read_text()))
+        obj = yaml.safe_load(path.read_text())
+        MODELS[kind].model_validate(obj)
+        assert {each["reason"] for each in obj.get("status", {}).get("conditions", ())} <= BY_WORD.keys()
 
 
 @pytest.mark.parametrize(("kind", "name"), [("GpuSharingPolicy", "applied"), ("GpuPlacement", "active")])
