@@ -61,7 +61,7 @@ def alive(status: int, text: str) -> bool:
 @pytest.fixture
 async def node() -> AsyncIterator[Bench]:
     """Four GPUs, four shares each."""
-    async with bench(shared(4), gpus(4)) as made:
+    async with bench(shared(4), gpus(4), forked=True) as made:
         yield made
 
 
@@ -128,7 +128,7 @@ async def test_whatever_happens_to_kubelet_and_socket_there_is_one_registration_
 @pytest.mark.fault("F03")
 @pytest.mark.obligation("P9")
 async def test_a_folder_that_was_removed_and_made_again_ends_the_process_with_its_own_status(node: Bench) -> None:
-    async with node.plugin() as plugin:
+    async with node.plugin(environment={}) as plugin:
         await node.listed(16, 16)
         shutil.rmtree(node.kubelet.folder)
         node.kubelet.folder.mkdir()

@@ -1,33 +1,25 @@
 """The controller as the real process, with every duration at a tenth of its default.
 
 But for the Lease: a busy machine must not cost a test its controller. Tests of the Lease set their own.
-
-Processes are forked from one that has imported everything already: starting Python and importing Kopf and the client
-costs more than most tests.
 """
 
-import ctypes
 import json
-import multiprocessing
 import os
 import signal
 import socket
-import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tests.support.eventually import eventually
+from tests.support.forked import fork
 from tests.support.frozen import freeze
 
 ROOT = Path(__file__).resolve().parents[2]
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["__main__", "gpusharing.controller.app", "tests.support.controller"])
-_PR_SET_PDEATHSIG = 1
 
 TENTH = {
     "resync": "48s",
@@ -45,18 +37,6 @@ TENTH = {
 }
 
 
-def _run(arguments: Sequence[str], log: str) -> None:
-    """`gpusharing controller`, in a process of its own that ends with the tests."""
-    from gpusharing.__main__ import main
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    for name in [name for name in os.environ if name.startswith("GPUSHARING_")]:
-        del os.environ[name]
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
-    os.dup2(descriptor, sys.stderr.fileno())
-    main(["controller", *arguments])
-
-
 class Controller:
     """`gpusharing controller` as a process of its own; use as a context manager."""
 
@@ -64,7 +44,7 @@ class Controller:
         self._kubeconfig = kubeconfig
         self._settings = {**TENTH, **{name.replace("_", "-"): value for name, value in settings.items()}}
         self._log = Path()
-        self._process: multiprocessing.process.BaseProcess | None = None
+        self._process: BaseProcess | None = None
         self.port = 0
 
     def start(self) -> "Controller":
@@ -77,8 +57,7 @@ class Controller:
         self._log = Path(log)
         settings = {**self._settings, "kubeconfig": str(self._kubeconfig), "listen": f"127.0.0.1:{self.port}"}
         arguments = [f"--{name}={value}" for name, value in settings.items()]
-        self._process = _PROCESSES.Process(target=_run, args=(arguments, log))
-        self._process.start()
+        self._process = fork(["controller", *arguments], self._log)
         return self
 
     def __enter__(self) -> "Controller":

@@ -4,14 +4,14 @@ What stands for a GPU in a container is a device node of the harness, so that a 
 """
 
 import json
+import os
 import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.support.controller import Controller
 from tests.support.devicenodes import make_device_nodes
 from tests.support.eventually import eventually
 from tests.support.fleet import Fleet, policy_object
+from tests.support.forked import fork
 from tests.support.frozen import freeze
 from tests.support.install import install
 from tests.support.pods import Pod
@@ -88,7 +89,7 @@ class Plugin:
         self.folder = node.enclosure.root / "plugin"
         self.folder.mkdir()
         self._inventory = self.folder / "inventory.yaml"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: BaseProcess | None = None
         self._account = Path()
         self.port = 0
         self.log = self.folder / "plugin.log"
@@ -119,8 +120,8 @@ class Plugin:
             "nvidia-dev-root": self.dev_root,
             **TENTH,
         }
-        command = [sys.executable, "-m", "gpusharing", "device-plugin", *(f"--{k}={v}" for k, v in flags.items())]
-        self._process = self._node.enclosure.start(command, self.log)
+        arguments = ["device-plugin", *(f"--{k}={v}" for k, v in flags.items())]
+        self._process = fork(arguments, self.log, place=self._node.enclosure.place)
 
     def kill(self) -> None:
         """End it by SIGKILL."""
@@ -138,12 +139,12 @@ class Plugin:
     @property
     def running(self) -> bool:
         """Whether it runs."""
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and self._process.exitcode is None
 
     def assert_alive(self) -> None:
         """Raise PluginEnded, with the end of its log, if it ended by itself."""
-        if self._process and self._process.poll() is not None:
-            code, self._process = self._process.returncode, None
+        if self._process and self._process.exitcode is not None:
+            code, self._process = self._process.exitcode, None
             raise PluginEnded(f"the plugin ended by itself, with {code}:\n{self.tail()}")
 
     def sockets(self) -> list[Path]:
@@ -168,19 +169,26 @@ class Plugin:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Freeze it for a while: connections stay open, and nothing is answered."""
-        assert self._process, "the plugin does not run"
-        freeze(self._process.pid)
+        freeze(self._pid())
         try:
             yield
         finally:
-            self._process.send_signal(signal.SIGCONT)
+            os.kill(self._pid(), signal.SIGCONT)
 
     def _end(self, how: signal.Signals) -> int:
         self.assert_alive()
-        assert self._process, "the plugin does not run"
-        self._process.send_signal(how)
-        code, self._process = self._process.wait(timeout=30), None
+        os.kill(self._pid(), how)
+        assert self._process
+        self._process.join(timeout=30)
+        code = self._process.exitcode
+        assert code is not None, f"the plugin does not end: {self.tail()}"
+        self._process = None
         return code
+
+    def _pid(self) -> int:
+        assert self._process, "the plugin does not run"
+        assert self._process.pid
+        return self._process.pid
 
 
 class GpuNode(RealNode):

@@ -5,16 +5,19 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import yaml
 from tests.support.eventually import eventually
+from tests.support.forked import fork
 from tests.support.kubeletdouble.kubelet import KubeletDouble
 
 SOURCE = Path(__file__).parents[2] / "operator"
@@ -30,8 +33,9 @@ def gpus(count: int, *faults: Mapping[str, Any]) -> str:
 class Bench:
     """A folder with everything that a plugin is given, and the kubelet that it finds there."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, forked: bool = False) -> None:
         self.folder = folder
+        self._forked = forked
         self.state_dir = folder / "state"
         self.config_file = folder / "config.yaml"
         self.inventory_file = folder / "inventory.yaml"
@@ -49,7 +53,10 @@ class Bench:
     def plugin(
         self, *more: str, environment: Mapping[str, str] | None = None, within: Path | None = None
     ) -> "PluginProcess":
-        """A plugin; `more` are flags beside those that lead it into this folder, `within` is a cgroup."""
+        """A plugin; `more` are flags beside those that lead it into this folder, `within` is a cgroup.
+
+        With an environment, or a cgroup, of its own it is never forked.
+        """
         flags = [
             f"--config-file={self.config_file}",
             "--discovery=simulated",
@@ -63,7 +70,9 @@ class Bench:
         ]
         replaced = {flag.partition("=")[0] for flag in more}
         kept = [flag for flag in flags if flag.partition("=")[0] not in replaced]
-        started = PluginProcess(self.folder / f"log-{len(self.plugins)}", [*kept, *more], environment, within)
+        log = self.folder / f"log-{len(self.plugins)}"
+        forked = self._forked and environment is None and within is None
+        started = PluginProcess(log, [*kept, *more], environment, within, forked=forked)
         self.plugins.append(started)
         return started
 
@@ -81,11 +90,14 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(config: str, inventory: str) -> AsyncIterator[Bench]:
-    """A folder with a running kubelet; at the end every plugin in it is gone."""
+async def bench(config: str, inventory: str, *, forked: bool = False) -> AsyncIterator[Bench]:
+    """A folder with a running kubelet; at the end every plugin in it is gone.
+
+    With `forked` plugins come from a process that has imported everything, not from a start of Python.
+    """
     # the path of a socket has 107 bytes at most
     with tempfile.TemporaryDirectory(prefix="gs-", dir="/tmp") as folder:
-        made = Bench(Path(folder))
+        made = Bench(Path(folder), forked=forked)
         made.configure(config)
         made.have(inventory)
         async with made.kubelet:
@@ -100,7 +112,13 @@ class PluginProcess:
     """One process; `async with` starts it, and leaving kills it if it still runs."""
 
     def __init__(
-        self, log: Path, flags: Iterable[str], environment: Mapping[str, str] | None, within: Path | None
+        self,
+        log: Path,
+        flags: Iterable[str],
+        environment: Mapping[str, str] | None,
+        within: Path | None,
+        *,
+        forked: bool,
     ) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -110,17 +128,11 @@ class PluginProcess:
         # the shell goes into the cgroup, and becomes the plugin
         self._entry = ("sh", "-c", f'echo $$ > {within}/cgroup.procs && exec "$@"', "sh") if within else ()
         self._log = log
-        self._process: asyncio.subprocess.Process | None = None
+        self._forked = forked
+        self._process: subprocess.Popen[bytes] | BaseProcess | None = None
 
     async def __aenter__(self) -> Self:
-        with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *(*self._entry, sys.executable, "-m", "gpusharing", "device-plugin", *self._flags),
-                env=self._environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        self._process = self._start()
         return self
 
     async def __aexit__(
@@ -132,16 +144,25 @@ class PluginProcess:
 
     # --- life and death
 
+    def _start(self) -> subprocess.Popen[bytes] | BaseProcess:
+        arguments = ["device-plugin", *self._flags]
+        if self._forked:
+            return fork(arguments, self._log, environment=self._environment)
+        command = [*self._entry, sys.executable, "-m", "gpusharing", *arguments]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
     @property
     def pid(self) -> int:
         """The process id."""
         assert self._process is not None
+        assert self._process.pid is not None
         return self._process.pid
 
     @property
     def running(self) -> bool:
         """Whether it still runs."""
-        return self._process is not None and self._process.returncode is None
+        return self._process is not None and self._code() is None
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal."""
@@ -149,9 +170,18 @@ class PluginProcess:
 
     async def ends(self) -> int:
         """Its exit code, once it has ended; a signal's is negative."""
+
+        def ended() -> int:
+            code = self._code()
+            assert code is not None
+            return code
+
+        return await asyncio.to_thread(eventually, ended, what="the plugin ends")
+
+    def _code(self) -> int | None:
+        """Its exit code; None = it runs."""
         assert self._process is not None
-        async with asyncio.timeout(60):
-            return await self._process.wait()
+        return self._process.poll() if isinstance(self._process, subprocess.Popen) else self._process.exitcode
 
     async def stop(self) -> int:
         """SIGTERM; returns its exit code."""

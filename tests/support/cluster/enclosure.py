@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.support.cluster import ClusterError
 from tests.support.cluster.keeper import Keeper, hierarchies
+from tests.support.forked import Place
 
 _PRIVATE = ("/var/lib", "/var/log", "/run")
 # What a kubelet sets at its start, and finds set already here: these are the whole machine's.
@@ -69,7 +70,10 @@ class Enclosure:
         self._make_folders()
         self._enter: list[str] = ["/bin/sh", "-c", f'{self._join()}exec "$0" "$@"']
         holder = self._hold()
-        self._enter += ["nsenter", f"--mount=/proc/{holder}/ns/mnt", "--"]
+        mounts = Path(f"/proc/{holder}/ns/mnt")
+        self._enter += ["nsenter", f"--mount={mounts}", "--"]
+        self.place = Place(self._joined(), mounts)
+        """Where `command` leads, for processes that are forked."""
 
     def inside(self, path: str) -> Path:
         """Where a path inside is found from outside."""
@@ -93,9 +97,12 @@ class Enclosure:
 
     def _join(self) -> str:
         """Shell words that put the shell into the cgroup."""
+        return "".join(f"echo $$ >{shlex.quote(str(file))}; " for file in self._joined())
+
+    def _joined(self) -> list[Path]:
+        """The files that take a process into the cgroup."""
         joined = [found for found in hierarchies() if found.name in _JOINED or found == Path("/sys/fs/cgroup")]
-        files = [shlex.quote(str(found / self.cgroup / "system/cgroup.procs")) for found in joined]
-        return "".join(f"echo $$ >{file}; " for file in files)
+        return [found / self.cgroup / "system/cgroup.procs" for found in joined]
 
     def _hold(self) -> int:
         """Start the process that keeps the mount namespace; its pid."""
