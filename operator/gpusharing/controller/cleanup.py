@@ -39,7 +39,7 @@ async def _run(settings: Settings) -> int:
         _say(f"took the lease over; a controller that still runs stops within {settling:.0f} s")
         await asyncio.sleep(settling)
         try:
-            failures = await _release_all(context)
+            failures = await release_all(context)
         finally:
             holding.cancel()
             until = await context.guard.keep_for_cleanup()
@@ -50,7 +50,7 @@ async def _run(settings: Settings) -> int:
         await client.close()
 
 
-async def _release_all(context: Context) -> int:
+async def release_all(context: Context) -> int:
     """Release nodes (skipped ones too), then delete records and the shared ConfigMap. Returns how many failed."""
     try:
         await resync(context, ListState())
