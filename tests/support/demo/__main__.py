@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.support.cluster import start_cluster
 from tests.support.cluster.api import GPU_NODES, POLICIES, Api
+from tests.support.cluster.api import NODES as NODE_OBJECTS
 from tests.support.cluster.binaries import bring_kubectl
 from tests.support.cluster.existing import ExistingCluster
 from tests.support.cluster.local import LocalCluster
@@ -35,6 +36,8 @@ BUSY = "l40s-1"
 """The node that gets the pods: the one with a real kubelet, where there is one."""
 PODS = {"chat": 1, "search": 2, "speech": 2}
 ONE_MORE = {"vision": 4}
+JUDGE = f"{names.PLACE_DOMAIN}judge.one-gpu-for-two.default"
+TOLD = ("NVIDIA_VISIBLE_DEVICES", "GPU_PLACEMENT_COUNT", "GPU_PLACEMENT_INDEXES")
 _POD = "{:8} {:<8} {}"
 
 
@@ -83,6 +86,7 @@ class Demo:
         self._show_policies()
         self._show_shares()
         self._show_edit()
+        self._show_placement()
         self._show_fence()
         self._stay()
 
@@ -120,6 +124,9 @@ class Demo:
             fleet.node(name, "", **labels_of(name))
         if real:
             self._nodes[real.name] = KubeletNode(real)
+        else:  # a placement wants nodes that are Ready, which no kubelet says here
+            ready = {"type": "Ready", "status": "True", "reason": "Demo", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+            self._api.patch(NODE_OBJECTS, BUSY, {"status": {"conditions": [ready]}}, subresource="status")
         self._nodes |= self._stack.enter_context(double_nodes(self._cluster, *doubled))
         eventually(self._assert_served, within=90, what="every plugin reports its GPUs")
 
@@ -168,6 +175,24 @@ class Demo:
         self._run_pods(ONE_MORE)
         self._picture()
 
+    def _show_placement(self) -> None:
+        _title(
+            "A placement: a GPU for a judge and its embedding model, and for nobody else, beside the shared ones. It "
+            "leaves the shared resource first: that takes some 12 seconds"
+        )
+        self._run("sed -i 's/^spec:/&\\n  allowPlacements: true/' p.yaml && kubectl apply -f p.yaml")
+        self._run(f"kubectl label node {BUSY} example.com/pool=packed")
+        self._run("kubectl get nodes,gpunodes -o yaml >cluster.yaml")
+        sample = "config/samples/placements/one-gpu-for-two.yaml"
+        self._run(f"kubectl gpusharing place -f {sample} \\\n    --inventory cluster.yaml")
+        self._run(f"kubectl apply -f {sample}")
+        self._run("kubectl wait --for=condition=Ready gplace/one-gpu-for-two --timeout=60s")
+        self._run("kubectl get gplace")
+        print(f"What the plugin of {BUSY} says, and what a pod gets that asks for the judge's name:\n")
+        print(pictures.reservations(self._reports()[BUSY]), flush=True)
+        environment = self._nodes[BUSY].run_pod("judge", {JUDGE: 1})
+        print("\n" + "\n".join(f"{key}={environment[key]}" for key in TOLD), flush=True)
+
     def _show_fence(self) -> None:
         _title("What the controller's account may not do: anything on a node but that one label")
         for change in (
@@ -198,7 +223,7 @@ class Demo:
         """Run pods on the busy node, and show which GPU each was told to use."""
         print(_POD.format("POD", "SHARES", "NVIDIA_VISIBLE_DEVICES"), flush=True)
         for name, shares in pods.items():
-            environment = self._nodes[BUSY].run_pod(name, shares)
+            environment = self._nodes[BUSY].run_pod(name, {names.GPU_RESOURCE: shares})
             print(_POD.format(name, shares, environment["NVIDIA_VISIBLE_DEVICES"]), flush=True)
             self._held += shares
 

@@ -47,8 +47,8 @@ def labels_of(name: str) -> dict[str, str]:
 class DemoNode(Protocol):
     """A node on which pods can be put."""
 
-    def run_pod(self, name: str, shares: int) -> dict[str, str]:
-        """Run a pod with so many shares. Returns the environment of its container."""
+    def run_pod(self, name: str, limits: dict[str, int]) -> dict[str, str]:
+        """Run a pod that asks for these resources. Returns the environment of its container."""
         ...
 
 
@@ -61,9 +61,9 @@ class KubeletNode:
         plugin.has(_inventory(node.name))
         plugin.start()
 
-    def run_pod(self, name: str, shares: int) -> dict[str, str]:
+    def run_pod(self, name: str, limits: dict[str, int]) -> dict[str, str]:
         """Run a pod; the environment is what its container printed."""
-        return self._node.pod(name, gpus=shares).env()
+        return self._node.create(name, limits).runs().env()
 
 
 class DoubleNode:
@@ -84,9 +84,9 @@ class DoubleNode:
         )
         keeper.start(self._plugin(name, cluster), self._folder / "plugin.log")
 
-    def run_pod(self, name: str, shares: int) -> dict[str, str]:
+    def run_pod(self, name: str, limits: dict[str, int]) -> dict[str, str]:
         """Admit a pod; the environment is what the plugin answered for its container."""
-        answer = self._ask(admit=name, limits={names.GPU_RESOURCE: shares})
+        answer = self._ask(admit=name, limits=limits)
         if "error" in answer:
             raise SystemExit(f"demo: pod {name} is refused: {answer['error']}")
         environment: dict[str, str] = answer["envs"]

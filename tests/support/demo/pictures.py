@@ -28,6 +28,16 @@ def served(reports: Mapping[str, GpuNodeStatus]) -> str:
     return table([("NODE", "DESIRED", "SERVED", "ADVERTISED"), *rows])
 
 
+def reservations(status: GpuNodeStatus) -> str:
+    """For each name that a placement has on the node: the GPUs behind it, and how far it is."""
+    index = {gpu.uuid: str(gpu.index) for gpu in status.gpus}
+    rows = [
+        (row.resource, ",".join(sorted(index[gpu] for gpu in row.gpus)), row.state, str(row.in_use))
+        for row in status.reservations
+    ]
+    return table([("RESOURCE", "GPUS", "STATE", "IN USE"), *rows])
+
+
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows in columns, as kubectl prints them."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
