@@ -25,12 +25,18 @@ class KubeletWord:
         self._changed_at = asyncio.get_running_loop().time()
         self._usage.look_within(2 * self._confirm)
 
-    def restarted(self) -> None:
-        """Take note that we began, or that a kubelet ended or began: nothing from before counts (guide, 8.2).
+    def restarted(self, *, gone: bool = False) -> None:
+        """Take note that we began, or that a kubelet ended or began: nothing from before counts (placement guide, 8.2).
 
-        A kubelet that has just begun may say that nobody holds anything: it has not read its own checkpoint yet.
+        With the last stream it is `gone`, and nothing counts until it has opened one again: a kubelet that has just
+        begun may say that nobody holds anything, since it has not read its own checkpoint yet.
         """
-        self._restarted_at = asyncio.get_running_loop().time()
+        self._restarted_at = float("inf") if gone else asyncio.get_running_loop().time()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the kubelet is gone."""
+        return self._restarted_at == float("inf")
 
     @property
     def held(self) -> Ids | None:

@@ -256,13 +256,13 @@ class Plugin:
     def _note_streams(self) -> None:
         """Take note of streams that opened and ended: what was seen of the kubelet before may count no more."""
         changed, restarted = self._servers.note_streams()
-        if restarted:
+        if restarted or (self._word.is_gone and self._servers.streaming):
             self._begin_anew()
         if changed:
             self._word.lists_changed()
 
     def _begin_anew(self) -> None:
-        self._word.restarted()
+        self._word.restarted(gone=bool(self._servers.statuses) and not self._servers.streaming)
         self._listing = linger_anew(self._listing, asyncio.get_running_loop().time())
 
     def _facts(self) -> Facts:

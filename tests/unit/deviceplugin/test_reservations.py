@@ -355,6 +355,28 @@ async def test_a_kubelet_that_restarts_has_everybody_wait_anew_and_takes_no_rese
         assert states(node) == {JUDGE: "Active", POLICY: "Active"}
 
 
+async def test_a_kubelet_that_begins_and_knows_of_no_pod_yet_takes_no_gpu_from_anybody() -> None:
+    async with node_with(disk := Disk()).running() as node:
+        node.desire(None, "")
+        await reserved(node, P01[0])
+        node.hold("judge-0", G0, resource=JUDGE)
+        await reserved(node, generation=3)
+        holders, node.pods = node.pods, {}
+        for servers in node.servers.values():
+            servers[-1].problem = "the kubelet is down"
+        node.usage.look_within(0)
+        await asyncio.sleep(30)
+        node.pods = holders
+        for servers in node.servers.values():
+            servers[-1].problem, servers[-1].streams = "", servers[-1].streams + 1
+        await asyncio.sleep(30)
+        assert node.listed(JUDGE) == {G0: False}
+        assert claims(disk) == {G0: "releasing"}
+        node.end("judge-0")
+        await asyncio.sleep(30)
+        assert claims(disk) == {}
+
+
 async def test_while_a_name_has_no_stream_its_reservation_is_not_active() -> None:
     async with node_with(Disk()).running() as node:
         node.desire(None, "")
@@ -485,6 +507,7 @@ async def test_a_released_name_stays_with_an_empty_list_until_the_node_shows_non
         await reserved(node, generation=3)
         await asyncio.sleep(60)
         assert node.listed(JUDGE) == {}
+        assert len(node.servers[JUDGE]) == 1
         assert states(node) == {}
         node.plugin.see_node({JUDGE: "0"})
         await asyncio.sleep(5)
