@@ -115,7 +115,7 @@ def _recreated(cluster: Cluster, placement: Placement, demands: Sequence[Demand]
     """Yield what the placement's namesake had, as far as the demands allow (guide, section 8.3)."""
     needs = {each.name: each for each in demands}
     found = {resource: service for resource, service, _ in found_again(cluster, placement)}
-    for name, seen in sorted(cluster.nodes.items()):
+    for name, seen in sorted(cluster.nodes.items()) if found else ():
         gpus: dict[str, set[int]] = {}
         index_of = {gpu.uuid: gpu.index for gpu in seen.gpu_node.gpus} if seen.gpu_node else {}
         for resource, uuid in seen.gpu_node.held() if seen.gpu_node else ():

@@ -2,13 +2,17 @@
 
 from collections.abc import Collection, Iterator, Mapping
 
-from gpusharing.api.placement import Enforcement, Inventory, InventoryGpu, InventoryNode
+from gpusharing.api.placement import Enforcement, Inventory, InventoryGpu, InventoryNode, PlacementSpec
 from gpusharing.core.desired_state import Assignment, Outcome
+from gpusharing.core.matching import Selector
 from gpusharing.core.placement.cluster import Cluster
 from gpusharing.core.placement.holders import Holders
 from gpusharing.core.placement.observed import SeenGpu, SeenNode
+from gpusharing.core.placement.pools import DEFAULT_MAX_NODES
 from gpusharing.core.placement.stored import Placement
 
+# more than these are looked at by their state only
+MANY_NODES = 256
 _NO_GPUS: Mapping[str, int] = {}
 
 
@@ -24,20 +28,78 @@ def reservable(assignment: Assignment) -> bool:
 
 
 def inventory(
-    cluster: Cluster, placement: Placement, enforcement: Enforcement, held: Holders, bound: Collection[str]
+    cluster: Cluster,
+    placement: Placement,
+    spec: PlacementSpec,
+    held: Holders,
+    bound: Collection[str],
+    *,
+    only_bound: bool = False,
+    many: int = MANY_NODES,
 ) -> Inventory:
     """Return the nodes; `bound` are those on which something of the placement stays.
+
+    Of more than `many` nodes those in the same state are passed over beyond the first few.
 
     Of a node that may not take anything new now (its kubelet or plugin is not ready, it is cordoned, or its policy no
     longer allows it), what is bound there stays: it is there, and not ready.
     """
     stored = _stored_gpus(placement)
+    names = sorted(bound) if only_bound else _candidates(cluster, spec, held, bound, many)
     nodes = [
-        _node(name, seen, enforcement, held, stored.get(name, _NO_GPUS), cluster.taken)
-        for name, seen in sorted(cluster.nodes.items())
-        if name in bound or (seen.gpu_node is not None and may_take(seen, enforcement))
+        _node(name, cluster.nodes[name], spec.enforcement, held, stored.get(name, _NO_GPUS), cluster.taken)
+        for name in names
+        if name in cluster.nodes
     ]
     return Inventory.model_construct(nodes=nodes)
+
+
+def _candidates(cluster: Cluster, spec: PlacementSpec, held: Holders, bound: Collection[str], many: int) -> list[str]:
+    """Return the nodes that bear on a plan, by name.
+
+    Of nodes in the same state as many as the placement may open are as good as all: equal ones are taken by name.
+    """
+    selectors = [Selector.of(pool.node_selector) if pool.node_selector else Selector() for pool in spec.pools]
+    found: list[tuple[str, tuple[bool, ...]]] = []
+    for name, seen in sorted(cluster.nodes.items()):
+        pools = tuple(selector.matches(seen.node.labels) for selector in selectors)
+        if name in bound or (any(pools) and seen.gpu_node is not None and may_take(seen, spec.enforcement)):
+            found.append((name, pools))
+    if len(found) <= many:
+        return [name for name, _ in found]
+    wanted = sum(pool.nodes if pool.nodes != "auto" else pool.max_nodes or DEFAULT_MAX_NODES for pool in spec.pools)
+    counts: dict[object, int] = {}
+    kept = []
+    for name, pools in found:
+        state = (pools, _state(cluster.nodes[name], held, cluster.taken))
+        counts[state] = counts.get(state, 0) + 1
+        if name in bound or counts[state] <= wanted:
+            kept.append(name)
+    return kept
+
+
+def _state(seen: SeenNode, held: Holders, taken: Collection[str]) -> tuple[object, ...]:
+    """Return everything about a node that the planner decides by."""
+    gpu_node = seen.gpu_node
+    gpus = gpu_node.gpus if gpu_node is not None else ()
+    ready = gpu_node is not None and gpu_node.ready and seen.node.ready and seen.node.schedulable
+    return (
+        ready,
+        seen.reservable,
+        len(held.names.get(seen.node.name, ())),
+        *(
+            (gpu.index, gpu.healthy, gpu.mig_mode, gpu.link_group, gpu.shares, gpu.in_use, _mark(gpu, held, taken))
+            for gpu in gpus
+        ),
+    )
+
+
+def _mark(gpu: SeenGpu, held: Holders, taken: Collection[str]) -> str:
+    if gpu.uuid in held.others:
+        return "another's"
+    if gpu.uuid in taken:
+        return "taken"
+    return "own" if gpu.uuid in held.own else ""
 
 
 def may_take(seen: SeenNode, enforcement: Enforcement) -> bool:

@@ -1,18 +1,18 @@
 """One placement of a cluster, planned anew: what stays, what moves, what is wrong. Nothing is released by mistake."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from gpusharing.api import placementrules as rules
-from gpusharing.api.placement import PlacementSpec, Service
+from gpusharing.api.placement import Inventory, PlacementSpec, Service
 from gpusharing.api.placementobject import PlacedPool, PlacedService, PlacedSlot, StoredAssignment
 from gpusharing.core.matching import Selector
 from gpusharing.core.placement.binding import Binding, bind
 from gpusharing.core.placement.cluster import Cluster
 from gpusharing.core.placement.demand import Demand, demands
 from gpusharing.core.placement.holders import holders
-from gpusharing.core.placement.inventory import inventory
+from gpusharing.core.placement.inventory import MANY_NODES, inventory
 from gpusharing.core.placement.plan import Assignment, Outcome, Plan, Slot
 from gpusharing.core.placement.planner import place
 from gpusharing.core.placement.problems import Code, Problem
@@ -53,14 +53,15 @@ def replan(cluster: Cluster, placement: Placement) -> Decision:
     binding = bind(cluster, placement, wanted, held)
     nodes = {each.node for each in binding.bound}
     request = Request(spec, bound=binding.bound, namespace=placement.namespace)
-    outcome = place(request, inventory(cluster, placement, spec.enforcement, held, nodes))
-    errors = (*_in_a_cluster(spec), *(() if isinstance(outcome, Plan) else outcome.errors))
-    invalid = any(each.code.exit == 2 for each in errors)
-    takes_the_rest = any(each.leftover is not None for each in wanted)
-    if not invalid and _settled(wanted, binding) and (takes_the_rest or not isinstance(outcome, Plan)):
-        return _kept(cluster, placement, wanted, outcome, binding)
+    if _all_bound(wanted, binding):
+        known = inventory(cluster, placement, spec, held, nodes, only_bound=True)
+        outcome = place(request, known)
+        if _is_settled(placement, wanted, outcome):
+            return _kept(cluster, placement, wanted, known, outcome, binding)
+    outcome = place(request, inventory(cluster, placement, spec, held, nodes))
+    errors = (*_in_a_cluster(spec), *(() if isinstance(outcome, Plan) else _counted(cluster, outcome.errors)))
     if errors or not isinstance(outcome, Plan):
-        awaited = () if invalid else tuple(_awaited(cluster, spec))
+        awaited = () if any(each.code.exit == 2 for each in errors) else tuple(_awaited(cluster, spec))
         return _refused(placement, errors, binding, awaited)
     return _planned(cluster, placement, spec, wanted, outcome, binding)
 
@@ -73,9 +74,41 @@ def _in_a_cluster(spec: PlacementSpec) -> Iterator[Problem]:
             yield Problem(Code.INVALID_FIELDS, message, services=(service.name,))
 
 
-def _settled(wanted: Sequence[Demand], binding: Binding) -> bool:
-    """Whether every service that has GPUs keeps them: then there is nothing to plan, and nothing that could fail."""
+def _counted(cluster: Cluster, errors: Sequence[Problem]) -> Iterator[Problem]:
+    """Yield the errors; where nodes may have been passed over, those that count them say so."""
+    for each in errors:
+        if each.code == Code.UNPLACEABLE and len(cluster.nodes) > MANY_NODES:
+            yield replace(each, message=f"{each.message} (of nodes in the same state only the first are counted)")
+        else:
+            yield each
+
+
+def _all_bound(wanted: Sequence[Demand], binding: Binding) -> bool:
+    """Whether every service that has GPUs may keep them."""
     return binding.services >= {each.name for each in wanted if each.owner or each.share_with} and bool(binding.bound)
+
+
+def _is_settled(placement: Placement, wanted: Sequence[Demand], outcome: Outcome) -> bool:
+    """Whether the stored plan is the plan: then there is nothing to plan, and nothing of the cluster can keep it off.
+
+    What takes the rest keeps what was the rest when it was planned, whatever has become free, or sick, since.
+    """
+    if any(each.share and placement.spec is not None and placement.spec.enforcement == "reserve" for each in wanted):
+        return False
+    rest = {each.name for each in wanted if each.leftover is not None}
+    rest |= {each.name for each in wanted if each.share_with in rest}
+    if not rest and placement.generation != placement.status.observed_generation:
+        return False  # what is said of the pools may be news
+    if not isinstance(outcome, Plan):
+        return bool(rest) and outcome.exit == 3
+    stored = {(name, each.node_name): list(each.indexes) for name, each in placement.assignments() if name not in rest}
+    planned = {
+        (each.service, slot.node): list(each.indexes)
+        for slot in outcome.slots
+        for each in slot.assigned
+        if each.service not in rest
+    }
+    return placement.planned and stored == planned
 
 
 def _refused(
@@ -100,7 +133,12 @@ def _refused(
 
 
 def _kept(
-    cluster: Cluster, placement: Placement, wanted: Sequence[Demand], outcome: Outcome, binding: Binding
+    cluster: Cluster,
+    placement: Placement,
+    wanted: Sequence[Demand],
+    known: Inventory,
+    outcome: Outcome,
+    binding: Binding,
 ) -> Decision:
     """Return the stored plan, in the words of today's spec: all of it holds, whatever else there would be to take."""
     status = placement.status
@@ -122,13 +160,39 @@ def _kept(
     return Decision(
         placement,
         services,
-        tuple(_pools(plan)) if plan is not None else tuple(status.pools),
+        tuple(_with_what_is_free(placement, known, services)),
         plan_hash=status.plan_hash,
         lead_node=_lead_node(plan) if plan is not None else status.lead_node,
         remarks=(*plan.warnings, *plan.notices) if plan is not None else (),
         binding=binding,
         look_again=_look_again(cluster, binding),
     )
+
+
+def _with_what_is_free(
+    placement: Placement, known: Inventory, services: Sequence[PlacedService]
+) -> Iterator[PlacedPool]:
+    """Yield the stored pools with what is free on their nodes now, as far as the nodes are known."""
+    own = {(each.node_name, index) for service in services for each in service.assignments for index in each.indexes}
+    kept = {pool.name: set(pool.reserved) for pool in placement.spec.pools} if placement.spec else {}
+    free = {
+        node.name: [
+            gpu.index
+            for gpu in node.gpus
+            if gpu.healthy and not gpu.mig_mode and not gpu.in_use and gpu.reserved_by is None
+            if (node.name, gpu.index) not in own
+        ]
+        for node in known.nodes
+    }
+    for pool in placement.status.pools:
+        reserved = kept.get(pool.name, set())
+        slots = [
+            slot.model_copy(update={"free": [at for at in free[slot.node_name] if at not in reserved]})
+            if slot.node_name in free
+            else slot
+            for slot in pool.slots
+        ]
+        yield pool.model_copy(update={"slots": slots})
 
 
 def _planned(

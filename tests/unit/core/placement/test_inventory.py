@@ -1,10 +1,18 @@
 """Which nodes and GPUs a placement in a cluster may be planned on."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.support.builders import PolicyBuilder, make_node, make_policy, ranked
+from tests.support.planning import pool, service
+from tests.support.stage import Stage, placement_object
 
 from gpusharing.core.desired_state import assign
-from gpusharing.core.placement.inventory import reservable
+from gpusharing.core.placement.holders import holders
+from gpusharing.core.placement.inventory import inventory, reservable
+from gpusharing.core.placement.plan import Plan
+from gpusharing.core.placement.planner import place
+from gpusharing.core.placement.request import Request
 
 NODE = make_node("a")
 ALLOWING = make_policy("allowing").with_spec(allowPlacements=True)
@@ -30,3 +38,30 @@ def test_placements_may_reserve_where_the_owning_policy_allows_it(policies: list
 def test_a_node_that_an_invalid_policy_keeps_as_it_is_takes_nothing_new() -> None:
     holder = ALLOWING.invalid().build()
     assert not reservable(assign(NODE.build(), [], holder=holder))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.sets(st.integers(0, 3), max_size=2)), min_size=1, max_size=8),
+    st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    st.sampled_from(["exact", "ffd"]),
+    st.integers(1, 3),
+)
+def test_nodes_that_are_passed_over_would_have_changed_no_plan(
+    nodes: list[tuple[int, set[int]]], needs: list[int], algorithm: str, most: int
+) -> None:
+    stage = Stage()
+    for number, (gpus, busy) in enumerate(nodes):
+        stage.node(f"n{number}", gpus)
+        for index in busy:
+            stage.change_gpu(f"n{number}", index, in_use=1)
+    services = [service(f"s{at}", count) for at, count in enumerate(needs)]
+    spec = {"pools": [pool("auto", None, maxNodes=most)], "services": services, "algorithm": algorithm}
+    placement = stage.put(placement_object("p", spec))
+    assert placement.spec is not None
+    held, request = holders(stage.cluster, placement), Request(placement.spec)
+    few, every = (inventory(stage.cluster, placement, placement.spec, held, set(), many=many) for many in (0, 99))
+    one, other = place(request, few), place(request, every)
+    assert isinstance(one, Plan) is isinstance(other, Plan)
+    if isinstance(one, Plan) and isinstance(other, Plan):
+        assert (one.slots, one.plan_hash) == (other.slots, other.plan_hash)
