@@ -7,6 +7,8 @@ from gpusharing.core.evaluate import holder_of
 from gpusharing.core.explain import explain
 from gpusharing.core.gfd import read_labels
 from gpusharing.core.overview import mode_of
+from gpusharing.core.reports import shared_gpus
+from gpusharing.core.reservations import is_place
 from gpusharing.core.standing import NOT_OURS, detail, standing
 from gpusharing.core.status import NodeState
 from gpusharing.core.world import World
@@ -58,14 +60,15 @@ def _resources(world: World, state: NodeState) -> list[ExplainedResource]:
     config = owner.rendered.config if owner and owner.rendered else None
     wanted = None
     if config is not None and report is not None:
-        wanted = predicted(config, report.gpus, rows)
+        wanted = predicted(config, shared_gpus(report), rows)
     elif config is not None:
         wanted = predicted_from_labels(config, read_labels(node.labels, node.allocatable))
     seen = {name: row.advertised for name, row in rows.items()} if report else dict(node.allocatable or {})
     return [
         ExplainedResource(
             resource=name,
-            predicted=wanted.get(name, 0) if wanted is not None else None,
+            # of a placement's name the config says nothing
+            predicted=None if wanted is None or is_place(name) else wanted.get(name, 0),
             advertised=seen.get(name, 0) if seen else None,
             in_use=rows[name].in_use if name in rows else None,
         )

@@ -41,6 +41,19 @@ def test_config_and_devices_are_shown_as_wanted_and_as_they_are() -> None:
     ]
 
 
+def test_gpus_of_placements_are_not_predicted_and_their_names_are_shown_as_they_are() -> None:
+    node, record, report = configured(make_node(), PACK, make_report().gpus(2))
+    name = "place.gpusharing.io/s0.p.team-a"
+    report = report.reserved("Active", 1).row("nvidia.com/gpu", advertised=4, devices=4, healthy=4)
+    report = report.row(name, advertised=1, devices=1, healthy=1, in_use=1)
+    it = account(make_world(nodes=[node], policies=[PACK], records=[record], reports=[report]), "a")
+    assert it.state == "Applied"
+    assert [(row.resource, row.predicted, row.advertised) for row in it.resources] == [
+        ("nvidia.com/gpu", 4, 4),
+        (name, None, 1),
+    ]
+
+
 def test_in_layout_shared_allocatable_stands_for_what_the_kubelet_confirms() -> None:
     policy = make_policy("pack").sharing(4)
     node = make_node().gpus(2).config(policy.rendered("shared").name).allocatable(gpu=8)
