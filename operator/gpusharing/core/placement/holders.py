@@ -27,7 +27,7 @@ def holders(cluster: Cluster, placement: Placement) -> Holders:
     others: dict[str, str] = {}
     resources: dict[str, set[str]] = {}
     mine = {assignment.resource for _, assignment in placement.assignments()} - {""}
-    mine |= {name for name, _, _ in found_again(cluster, placement)}
+    mine |= {name for name, _, _ in found_again(cluster, placement)} if not placement.planned else set()
     for name, seen in cluster.nodes.items():
         for resource, uuid in seen.gpu_node.held() if seen.gpu_node else ():
             if resource in mine:

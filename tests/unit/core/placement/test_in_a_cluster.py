@@ -392,3 +392,55 @@ def test_env_is_ready_when_its_config_maps_are_there(
     stage.placements[P] = replace(placement, status=status)
     assert stage.condition() == ready
     assert stage.condition("Reconciling") == kstatus
+
+
+def test_a_stored_plan_that_has_a_gpu_of_an_older_placement_gives_way() -> None:
+    stage = Stage()
+    stage.node("a")
+    stage.put(placement_object("old", RL_EVAL, age=2))
+    stage.settle()
+    thief = stage.put(placement_object("p", {"pools": [pool(1, None)], "services": [service("x", 1)]}))
+    stage.settle()
+    (x,) = stage.placements[P].status.services
+    stolen = x.model_copy(
+        update={"assignments": [x.assignments[0].model_copy(update={"indexes": [0], "uuids": [uuid("a", 0)]})]}
+    )
+    status = stage.placements[P].status.model_copy(update={"services": [stolen]})
+    stage.placements[P] = replace(thief, status=status)
+    stage.settle()
+    assert (stage.places("team-a/old"), stage.places()) == ({"judge": "a 0", "policy": "a 1,2"}, {"x": "a 3"})
+
+
+def test_services_over_the_same_gpus_have_names_that_are_not_exclusive() -> None:
+    stage = Stage()
+    stage.node("a")
+    shared = {"name": "gpu", "nodes": 1, "sharing": {"replicas": 10}}
+    services = [
+        service("judge", 1),
+        {"name": "embed", "shareWith": "judge"},
+        service("llm", 1, fraction="50%"),
+        service("x", 1),
+    ]
+    stage.put(placement_object("p", {"pools": [shared], "services": services}))
+    stage.settle()
+    exclusive = {service: each.exclusive for service, each in stage.placements[P].assignments()}
+    assert exclusive == {"judge": False, "embed": False, "llm": False, "x": True}
+    assert stage.condition() == ("True", "Active")
+    assert problems(stage.placements[P]) == [
+        "SharedNoIsolation: memory and faults are not isolated between services that share a GPU: embed, llm"
+    ]
+
+
+def test_instances_share_one_name_and_ranks_have_one_each() -> None:
+    stage = Stage()
+    for name in "abc":
+        stage.node(name)
+    split = {"name": "split", "parallelism": {"tensor": 2, "instances": 2}, "split": "instances"}
+    stage.put(placement_object("p", {"pools": [pool(3, None)], "services": [service("big", 6), split]}))
+    stage.settle()
+    named = {(each.resource.split("/")[1], each.node_name, each.count) for _, each in stage.placements[P].assignments()}
+    assert named == {
+        ("big.r0.p.team-a", "a", 4),
+        ("big.r1.p.team-a", "b", 4),
+        ("split.p.team-a", "c", 2),
+    }
