@@ -160,12 +160,19 @@ def test_gpu_pods_survive_an_update_of_the_plugins_image(product: Product) -> No
     product.pod("rest", T4, 4 * T4_GPUS - 2)  # the new plugin hands out what is left
 
 
-def test_an_uninstall_leaves_the_workers_as_they_were(product: Product) -> None:
+def test_an_uninstall_leaves_the_workers_as_they_were_but_for_a_condition_and_the_plugins_folder(
+    product: Product,
+) -> None:
     shared(product, 4)
     try:
         assert "released 2 nodes" in product.uninstall()
         for node in WORKERS:
-            assert product.traces(node) == product.untouched[node]
+            after, before = product.traces(node), product.untouched[node]
+            assert set(after["conditions"]) - set(before["conditions"]) <= {"GpuSharingReady"}
+            new = set(after["files"]) - set(before["files"])
+            assert {file for file in new if not file.startswith("/var/lib/gpu-sharing")} <= {"/var/run/cdi"}
+            for what in ("labels", "annotations", "taints"):
+                assert after[what] == before[what]
     finally:
         product.install()
 

@@ -45,7 +45,7 @@ def test_the_pod_is_not_privileged_and_sees_no_other_part_of_the_host(product: P
     ("mount", "said"),
     [
         ("device-plugins", "the kubelet's folder is gone"),
-        ("pod-resources", "PodResources"),
+        ("pod-resources", "cannot read the kubelet's pod resources"),
         ("state", "what is served may be lost with a restart"),
         ("token", "token"),
     ],
@@ -87,7 +87,7 @@ def _change_pods(product: Product, change: Callable[[Object], None]) -> None:
 
 
 def _says(product: Product, words: str) -> None:
-    """Wait until a pod of the newest template says these words."""
+    """Wait until a pod of the newest template says these words, in its log or in the report of its node."""
 
     def check() -> None:
         told = [_told(product, pod) for pod in product.newest_plugins()]
@@ -97,6 +97,7 @@ def _says(product: Product, words: str) -> None:
 
 
 def _told(product: Product, pod: Object) -> str:
-    return product.cluster.kubectl(
-        "logs", pod["metadata"]["name"], "--namespace=gpu-sharing-system", "--tail=200", check=False
-    ).stdout
+    namespaced = ("--namespace=gpu-sharing-system", "--tail=200")
+    log = product.cluster.kubectl("logs", pod["metadata"]["name"], *namespaced, check=False).stdout
+    report = product.fleet.report(pod["spec"]["nodeName"])
+    return log + "".join(condition["message"] for condition in report.get("conditions", []))

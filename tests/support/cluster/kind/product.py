@@ -92,8 +92,9 @@ class Product:
     def update_plugin(self) -> None:
         """Have the DaemonSet run the image under a new tag, and wait until every node does."""
         image = f"{self.image}-updated"
-        self.cluster.docker("tag", self.image, image)
-        self.cluster.load(image)
+        for node in WORKERS:
+            full = [f"docker.io/library/{name}" for name in (self.image, image)]
+            self.cluster.run_on(node, "ctr", "--namespace=k8s.io", "images", "tag", "--force", *full)
         self.cluster.kubectl(
             "set", "image", f"daemonset/{PLUGIN}", f"device-plugin={image}", f"--namespace={names.NAMESPACE}"
         )
