@@ -13,6 +13,7 @@ LABELS = {
     "gpusharing_loop_lag_seconds": set(),
     "gpusharing_nodes": {"state"},
     "gpusharing_policies": {"condition"},
+    "gpusharing_placements": {"reason"},
     "gpusharing_queue_depth": set(),
     "gpusharing_queue_oldest_seconds": set(),
     "gpusharing_reconcile_seconds": {"kind"},
@@ -31,6 +32,7 @@ def used(metrics: Metrics) -> Metrics:
     metrics.watch_events_total.labels("nodes", "ADDED").inc()
     metrics.count_by(metrics.nodes, ["add"])
     metrics.count_by(metrics.policies, ["Ready"])
+    metrics.count_by(metrics.placements, ["Active"])
     return metrics
 
 
@@ -66,6 +68,8 @@ def test_two_controllers_in_one_process_count_for_themselves() -> None:
         ("/apis/gpusharing.io/v1alpha1/gpusharingpolicies", "gpusharingpolicies"),
         ("/apis/gpusharing.io/v1alpha1/gpusharingpolicies/pack/status", "gpusharingpolicies/status"),
         ("/apis/gpusharing.io/v1alpha1/gpunodes", "gpunodes"),
+        ("/apis/gpusharing.io/v1alpha1/namespaces/team-a/gpuplacements/p/status", "gpuplacements/status"),
+        ("/api/v1/resourcequotas", "resourcequotas"),
         ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/x", "customresourcedefinitions"),
         ("/version", "version"),
         ("/api/v1/pods/gpu-a", "other"),
