@@ -35,9 +35,9 @@ def confirmed_names(
     the same ids still holds.
     """
     found = {}
-    for name, entries in listing.lists.items():
-        current = {id_: entry for id_, entry in entries.items() if entry.state != "retiring"}
-        if not current or not is_place(name) or name not in streams:
+    for name in filter(is_place, listing.lists):
+        current = {id_: entry for id_, entry in listing.lists[name].items() if entry.state != "retiring"}
+        if not current or name not in streams:
             continue
         if allocatable is None:
             holds = current.keys() <= before.get(name, frozenset())
@@ -94,8 +94,8 @@ def _claimed(ledger: Ledger, *states: str) -> dict[str, list[str]]:
 def _left_over(ledger: Ledger, listing: Listing) -> dict[str, list[str]]:
     """Return name → GPUs of what is being released: by the ledger, or because other names of its owner stay."""
     found = _claimed(ledger, "releasing")
-    for name, entries in listing.lists.items():
-        retiring = {entry.device.gpu for entry in entries.values() if entry.state == "retiring"}
-        if retiring and is_place(name):
+    for name in filter(is_place, listing.lists):
+        retiring = {entry.device.gpu for entry in listing.lists[name].values() if entry.state == "retiring"}
+        if retiring:
             found[name] = sorted(retiring.union(found.get(name, ())))
     return found
