@@ -47,7 +47,7 @@ def test_the_pod_is_not_privileged_and_sees_no_other_part_of_the_host(product: P
         ("device-plugins", "the kubelet's folder is gone"),
         ("pod-resources", "cannot read the kubelet's pod resources"),
         ("state", "what is served may be lost with a restart"),
-        ("token", "token"),
+        ("token", "the kubeconfig in $KUBECONFIG or ~/.kube/config cannot be used"),
     ],
 )
 def test_without_a_mount_it_says_what_it_cannot_do(product: Product, mount: str, said: str) -> None:
