@@ -173,8 +173,9 @@ class Product:
         found = {}
         for obj in self.api.list(PODS, labelSelector=f"app={name}"):
             pod = KindPod(self.api, self.cluster.folder, obj["metadata"]["name"])
-            if obj["status"]["phase"] == "Running" and "ready" in pod.lines():
-                found[f"{obj['metadata']['uid']} {pod.restarts()}"] = pod
+            statuses = obj["status"].get("containerStatuses", [])  # a refused pod has none
+            if obj["status"]["phase"] == "Running" and statuses and "ready" in pod.lines():
+                found[f"{obj['metadata']['uid']} {statuses[0]['restartCount']}"] = pod
         return found
 
     def delete_pods(self) -> None:
