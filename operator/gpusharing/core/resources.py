@@ -58,13 +58,18 @@ class Resource:
 
 
 def gone(resources: Sequence[Resource], inventory: Inventory) -> dict[str, str]:
-    """Return UUID → why it is sick, for GPUs and MIG devices that should be listed and that the node no longer has.
+    """Return UUID → why it is sick, for whole GPUs and MIG devices that should be listed, and that the node has lost.
 
     A config that does not fit MIG's new state is refused, and what it made of the old one stays listed (decision 36);
     a GPU that is reserved stays so.
     """
     present = {gpu.uuid for gpu in inventory.gpus} | {mig.uuid for gpu in inventory.gpus for mig in gpu.mig_devices}
-    bases = dict.fromkeys(device.base for each in resources for device in each.devices)
+    bases = dict.fromkeys(
+        device.base
+        for each in resources
+        for device in each.devices
+        if device.base != device.gpu or each.replicas == 1  # with 60,000 shares of whole GPUs this counts
+    )
     return {base: f"{base} is no longer there" for base in bases if base not in present}
 
 
