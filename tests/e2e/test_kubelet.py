@@ -16,6 +16,7 @@ def shared(gpu_node: GpuNode) -> GpuNode:
     """The node with four shares of each GPU."""
     gpu_node.policy(replicas=4)
     gpu_node.eventually(lambda: _all_healthy(gpu_node), "every share is healthy at the kubelet")
+    gpu_node.eventually(lambda: _serves_one_resource(gpu_node), "what other tests shared has left")
     return gpu_node
 
 
@@ -191,6 +192,10 @@ def test_a_lost_gpu_shows_in_the_pods_status_and_heals(shared: GpuNode) -> None:
     shared.eventually(lambda: _health(pod, {share: "Healthy"}), "the pod's status says Healthy again")
     shared.offers(ALL)
     shared.says("Serving")
+
+
+def _serves_one_resource(node: GpuNode) -> None:
+    assert len(node.plugin.sockets()) == 1, node.plugin.sockets()
 
 
 def _all_healthy(node: GpuNode) -> None:

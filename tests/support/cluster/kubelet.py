@@ -127,6 +127,7 @@ def _configuration(enclosure: Enclosure, serving: KeyPair, ca: Path) -> dict[str
         "maxOpenFiles": 20000,  # the default may be above the hard limit
         "makeIPTablesUtilChains": False,
         "nodeStatusUpdateFrequency": "1s",
+        "nodeStatusReportFrequency": "1m",  # of what has not changed; without this every second, and all watch it
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "evictionHard": {
