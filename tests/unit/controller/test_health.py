@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from tests.support.builders import make_node, make_policy
+from tests.support.stage import placement_object
 from tests.unit.controller.making import make_context, take_in
 
 from gpusharing.controller.context import Context
@@ -168,6 +169,17 @@ async def test_nodes_are_counted_by_their_plan_and_policies_by_what_is_true_of_t
         process.context.cache.drop_policy("pack")
         await asyncio.sleep(6)
         assert process.metric("policies", condition="Ready") is None
+
+
+async def test_placements_are_counted_by_the_reason_of_ready() -> None:
+    process = Process()
+    condition = {"type": "Ready", "status": "True", "reason": "Active", "lastTransitionTime": "2026-11-30T12:00:00Z"}
+    for name in ("p", "q"):
+        take_in(process.context, {**placement_object(name, {}), "status": {"conditions": [condition]}})
+    take_in(process.context, placement_object("new", {}))
+    async with process.watched():
+        await asyncio.sleep(1)
+        assert process.metric("placements", reason="Active") == 2
 
 
 async def test_the_longest_stall_is_told_once() -> None:
