@@ -29,7 +29,9 @@ def _no_product_in_pods(request: pytest.FixtureRequest) -> None:
     if KIND and "cluster" in request.fixturenames and not request.node.get_closest_marker(SEVERAL_NODES):
         cluster: Cluster = request.getfixturevalue("cluster")
         install(cluster)
-        cluster.kubectl("delete", "deployment,daemonset", "--all", f"--namespace={names.NAMESPACE}")
+        here = f"--namespace={names.NAMESPACE}"
+        cluster.kubectl("delete", "deployment,daemonset", "--all", here, "--cascade=foreground")
+        cluster.kubectl("wait", "--for=delete", "pod", "--all", here, "--timeout=60s", check=False)  # there may be none
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
