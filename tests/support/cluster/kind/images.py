@@ -7,7 +7,6 @@ kubeadm asks for, under the very names it asks for. The Python image is what the
 import hashlib
 import io
 import os
-import shutil
 import tarfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -208,11 +207,3 @@ def _hash_of(*files: Path) -> str:
     for file in files:
         content.update(f"{file.name} {file.stat().st_mode}\n".encode() + file.read_bytes())
     return content.hexdigest()[:12]
-
-
-def forget_old_images(keep: Path) -> None:
-    """Remove earlier images of the same kind from the cache: a gigabyte each."""
-    stem = keep.parent.name.rpartition("-")[0]
-    for folder in keep.parent.parent.glob(f"{stem}-*"):
-        if folder != keep.parent:
-            shutil.rmtree(folder, ignore_errors=True)
