@@ -66,9 +66,14 @@ e2e-newest: cluster  ## what kubelets do differently, on the newest one; the con
 	@$(RUN)python -m tests.support.cluster.binaries --node
 	@$(RUN)pytest tests/e2e -m newest_kubelet
 
-test: lint types cluster  ## everything that CI runs
+test: setup  ## everything that CI runs
+	@$(MAKE) --no-print-directory -j 2 lint types cluster collected
 	@$(RUN)pytest -n 4 --dist loadscope
 	@$(MAKE) --no-print-directory e2e-newest
+
+# each of the workers below would otherwise compile all tests by itself
+collected: setup
+	@found=$$($(RUN)pytest --collect-only --quiet 2>&1) || { echo "$$found"; exit 1; }
 
 bench: cluster  ## speed and memory against a bare loop on a real API server; a table, and JSON in bench-results/
 	@$(RUN)python -m tests.bench
@@ -82,4 +87,4 @@ image: ## the container image; IMAGE=name:tag, BASE=python image
 clean:  ## remove the environment and what tests left; the cache stays
 	rm -rf $(VENV) dist bench-results .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help setup lock cluster kind generate lint types unit integration e2e e2e-newest test bench demo image clean
+.PHONY: help setup lock cluster kind generate lint types unit integration e2e e2e-newest test collected bench demo image clean
