@@ -113,7 +113,9 @@ class Machine:
     def _said(self) -> int:
         """Wait until it has its network; the pid of its first process, as seen from outside."""
         end = time.monotonic() + _START_SECONDS
-        while time.monotonic() < end and self.running:
+        may_come = True
+        while may_come:
+            may_come = self.running and time.monotonic() < end  # asked first: what ended has said all
             lines = self._log.read_text().splitlines() if self._log.exists() else []
             if found := [line.split()[1] for line in lines if line.startswith("machine ")]:
                 return int(found[0])
