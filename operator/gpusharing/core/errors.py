@@ -69,3 +69,11 @@ class ApiError(GpuSharingError):
         if self.status == 409 and not self.causes:
             return "uid mismatch" in self.message
         return self.status == 422 and any(field == "metadata.uid" for _, field, _ in self.causes)
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error of a group, however deep: task groups are inside of one another."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

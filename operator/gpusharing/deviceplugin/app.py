@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusharing.api.reasons import Reason
 from gpusharing.core.checkpoint import checkpoint_of, restore
-from gpusharing.core.errors import GpuSharingError
+from gpusharing.core.errors import GpuSharingError, first_of
 from gpusharing.core.health import read_health_checks
 from gpusharing.core.nodeproblems import Observed, problems
 from gpusharing.core.serving import ServedConfig
@@ -65,9 +65,9 @@ async def run(settings: Settings) -> int:
     try:
         status = await App(settings).run()
     except* FolderGone as gone:
-        log.critical("the kubelet's folder is gone", error=str(gone.exceptions[0]))
+        log.critical("the kubelet's folder is gone", error=str(first_of(gone)))
     except* GpuSharingError as several:
-        raise several.exceptions[0] from None
+        raise first_of(several) from None
     return status
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from gpusharing.core.errors import ApiError, GpuSharingError, InvalidInput
+from gpusharing.core.errors import ApiError, GpuSharingError, InvalidInput, first_of
 
 CONFLICT = ("FieldManagerConflict", ".metadata.labels", 'conflict with "kubectl-label" using v1')
 
@@ -8,6 +8,15 @@ CONFLICT = ("FieldManagerConflict", ".metadata.labels", 'conflict with "kubectl-
 def test_an_error_is_a_sentence_and_a_hint() -> None:
     assert str(InvalidInput("no such file", hint="look again")) == "no such file. hint: look again"
     assert str(InvalidInput("no such file")) == "no such file"
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_the_error_in_task_groups_within_task_groups_is_found(depth: int) -> None:
+    error = group = InvalidInput("no token")
+    for _ in range(depth):
+        group = ExceptionGroup("unhandled errors in a TaskGroup", [group])  # type: ignore[assignment]
+    assert isinstance(group, ExceptionGroup)
+    assert first_of(group) is error
 
 
 @pytest.mark.parametrize("kind", [InvalidInput, ApiError])
