@@ -1,9 +1,10 @@
 """What the kubelet says of devices, and how far that counts: it may be about other lists, or another kubelet's."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpusharing.core.listing import LINGER
+from gpusharing.core.occupancy import PodDevices
 from gpusharing.deviceplugin.usage import Usage
 
 Ids = Mapping[str, frozenset[str]]
@@ -39,9 +40,23 @@ class KubeletWord:
         return self._restarted_at == float("inf")
 
     @property
+    def pods(self) -> Sequence[PodDevices] | None:
+        """Return who holds what, as this kubelet says; None = it has not."""
+        return self._usage.pods if self._counts else None
+
+    @property
     def held(self) -> Ids | None:
-        """Return resource → ids that pods hold, as far as this kubelet has said; None = it has not."""
-        return self._usage.held() if self._usage.looked_at >= self._restarted_at else None
+        """Return resource → ids that pods hold, or may since; None = this kubelet has not said."""
+        return self._usage.held() if self._counts else None
+
+    @property
+    def held_or_unconfirmed(self) -> Ids | None:
+        """Return the same with all that we gave out and that no look has confirmed."""
+        return self._usage.held_or_unconfirmed() if self._counts else None
+
+    @property
+    def _counts(self) -> bool:
+        return self._usage.looked_at >= self._restarted_at
 
     @property
     def allocatable(self) -> Ids | None:

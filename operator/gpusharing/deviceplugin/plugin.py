@@ -234,7 +234,7 @@ class Plugin:
     def _advance(self) -> None:
         now = asyncio.get_running_loop().time()
         self._note_streams()
-        self._reservations.advance(now, self._usage.pods, self._facts)
+        self._reservations.advance(now, self._word.pods, self._facts)
         wanted = self._wanted()
         self._sick = self._sick_among(wanted)
         listing = advance(
@@ -267,7 +267,7 @@ class Plugin:
 
     def _facts(self) -> Facts:
         return facts_of(
-            self._listing, self._hardware.inventory, self.served, self._usage.held_or_unconfirmed(), self._word.settled
+            self._listing, self._hardware.inventory, self.served, self._word.held_or_unconfirmed, self._word.settled
         )
 
     def _wanted(self) -> tuple[Resource, ...]:

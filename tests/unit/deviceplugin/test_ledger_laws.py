@@ -177,7 +177,6 @@ class Node(RuleBasedStateMachine):
         self.crash()
         if ledger:
             self.saved_ledger = None
-            self.unhealthy_since = dict.fromkeys((G0, G1, G2), float("-inf"))  # a choice did not survive the crash
         if checkpoint:
             self.saved_listing = Listing()
         self.start_plugin()
@@ -207,6 +206,9 @@ class Node(RuleBasedStateMachine):
         self.look = (float("-inf"), frozenset(), {})
 
     def start_plugin(self) -> None:
+        if self.saved_ledger is None:
+            # Nobody knows what has to wait, and nothing need: no choice survived the crash, and who holds what is seen.
+            self.unhealthy_since = dict.fromkeys((G0, G1, G2), float("-inf"))
         self.keeper = LedgerKeeper(self.save, self.saved_ledger, save_again=1.0)
         self.listing = linger_anew(self.saved_listing, self.now)
         self.changed_at = self.streams_at = self.now
@@ -228,7 +230,7 @@ class Node(RuleBasedStateMachine):
 
     def advance(self) -> None:
         at, shown, allocatable = self.look
-        looked = at > float("-inf")
+        looked = at >= self.streams_at
         settled = at >= self.changed_at + 0.3 and self.now >= self.streams_at + LINGER
         confirmed = allocatable if settled else None
         held = self.held() if looked else None
@@ -242,7 +244,7 @@ class Node(RuleBasedStateMachine):
             self.keeper.divide(RESOURCES[self.config.name], INVENTORY),
             self.config,
             sick={},
-            held=held if at >= self.streams_at else None,
+            held=held,
             held_at=at,
             calls_open=frozenset(one.resource for one in self.choices),
             now=self.now,
