@@ -96,6 +96,11 @@ def _allowing(node: GpuNode, policy: str) -> Iterator[GpuNode]:
     node.repair()
     node.api.delete_collection(PLACEMENTS)
     node.offers(SHARES * GPUS)
+    node.eventually(lambda: _nothing_reserved(node), "the plugin says that nothing is reserved any more")
+
+
+def _nothing_reserved(node: GpuNode) -> None:
+    assert not node.report().get("reservations")
 
 
 def test_three_services_have_exactly_their_gpus_and_the_shared_resource_has_the_rest(packed: GpuNode) -> None:
