@@ -20,6 +20,8 @@ from gpusharing.kube import paths
 GPU = names.GPU_RESOURCE
 RESTARTS, STARTS, EDITS = 10, 5, 10
 QUIET_SECONDS = 30.0
+# the most that a node takes
+NAMES = 32
 
 
 async def plugin_rows(cluster: BenchCluster) -> list[Row]:
@@ -32,6 +34,8 @@ async def plugin_rows(cluster: BenchCluster) -> list[Row]:
         rows += await bench.admissions()
         say("in-node plugin: edits")
         rows += await bench.edits(cluster)
+        say("in-node plugin: 1 and 32 names of placements")
+        rows += await bench.names(cluster)
         say("in-node plugin: 16 × 128 shares, 60,000 devices")
         return rows + await bench.many()
 
@@ -215,6 +219,29 @@ class PluginBench:
             ),
         ]
 
+    async def names(self, cluster: BenchCluster) -> list[Row]:
+        """From the kubelet's new socket to the lists of all names that placements have here, on 4 of 8 GPUs."""
+        self._write(8, 10)
+        node, one, rows = "bench-names", {"apiVersion": "v1", "kind": "Node"}, list[Row]()
+        await cluster.admin.create(paths.NODES, {**one, "metadata": {"name": node}})
+        flags = (f"kubeconfig={cluster.local.kubeconfig}", f"node-name={node}", "report=true", "report-spacing=0.2s")
+        async with KubeletDouble(self._kubelet) as kubelet, self._ours(*flags, file=False):
+            await kubelet.until(lambda: _healthy(kubelet) == 8, "the list", guard=60)
+            for count in (1, NAMES):
+                wanted = await _reserve(cluster, node, count)
+                seconds = []
+                for _ in range(RESTARTS):
+                    await kubelet.until(lambda wanted=wanted: _has(kubelet, wanted), "all names", guard=120)
+                    await kubelet.restart(down=0.3)
+                    began = time.monotonic()
+                    await kubelet.until(lambda wanted=wanted: _has(kubelet, wanted), "all names again", guard=60)
+                    seconds.append(time.monotonic() - began)
+                what = f"kubelet's new socket to all lists, {count} names of placements"
+                rows.append(Row(what, statistics.median(seconds), "s", samples=tuple(seconds)))
+        await cluster.admin.delete(f"{paths.NODES}/{node}")
+        await cluster.admin.delete(f"{paths.GPU_NODES}/{node}")
+        return rows
+
     async def many(self) -> list[Row]:
         """Lists as long as they may be."""
         rows = []
@@ -224,6 +251,30 @@ class PluginBench:
                 await kubelet.until(lambda n=gpus * replicas: _healthy(kubelet) == n, "the list", guard=120)
                 rows.append(Row(f"start to first list, {what}", time.monotonic() - process.started, "s"))
         return rows
+
+
+async def _reserve(cluster: BenchCluster, node: str, count: int) -> list[str]:
+    """Ask for so many names over the first four GPUs of the node, as the controller does."""
+    path = f"{paths.GPU_NODES}/{node}"
+    gpus = [gpu["uuid"] for gpu in (await cluster.admin.get(path))["status"]["gpus"]][:4]
+    found = [f"{names.PLACE_DOMAIN}s{number}.bench.default" for number in range(count)]
+    wanted = [
+        {
+            "resource": name,
+            "placement": "default/bench",
+            "service": f"s{at}",
+            "gpus": [gpus[at % 4]],
+            "exclusive": False,
+        }
+        for at, name in enumerate(found)
+    ]
+    await cluster.admin.merge(path, {"spec": {"reservations": wanted}})
+    return found
+
+
+def _has(kubelet: KubeletDouble, wanted: list[str]) -> bool:
+    counts = kubelet.count()
+    return GPU in counts and all(counts.get(name) == (1, 1) for name in wanted)
 
 
 def _healthy(kubelet: KubeletDouble) -> int:

@@ -157,7 +157,7 @@ class KubeletDouble:
         self.pod_resources = PodResourcesDouble(self)
         await self.pod_resources.start(self.pod_resources_socket)
         self.running = True
-        self._readmission = asyncio.create_task(self._readmit_later())
+        self._readmission = asyncio.create_task(self._readmit_later(list(self._pods)))
 
     async def kill(self) -> None:
         """Die: streams break, nothing in the folder changes."""
@@ -299,13 +299,16 @@ class KubeletDouble:
         self.admission.delete(pod)
         self._pods = [other for other in self._pods if other is not pod]
 
-    async def _readmit_later(self) -> None:
+    async def _readmit_later(self, pods: Sequence[Pod]) -> None:
         await asyncio.sleep(self.behaviour.readmit)
-        await self.readmit()
+        await self.readmit(pods)
 
-    async def readmit(self) -> None:
-        """Admit all pods once more, as happens after a start: one that held devices fails if no list has come."""
-        for pod in list(self._pods):
+    async def readmit(self, pods: Sequence[Pod] | None = None) -> None:
+        """Admit pods of before once more, as happens after a start: one that held devices fails if no list has come.
+
+        None = all that there are.
+        """
+        for pod in [pod for pod in self._pods if pods is None or pod in pods]:
             try:
                 async with self._serial:
                     await self.admission.admit(pod)
