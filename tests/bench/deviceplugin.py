@@ -236,7 +236,7 @@ class PluginBench:
                     began = time.monotonic()
                     await kubelet.until(lambda wanted=wanted: _has(kubelet, wanted), "all names again", guard=60)
                     seconds.append(time.monotonic() - began)
-                what = f"kubelet's new socket to all lists, {count} names of placements"
+                what = f"kubelet's new socket to all lists, names of placements: {count}"
                 rows.append(Row(what, statistics.median(seconds), "s", samples=tuple(seconds)))
         await cluster.admin.delete(f"{paths.NODES}/{node}")
         await cluster.admin.delete(f"{paths.GPU_NODES}/{node}")
@@ -256,8 +256,12 @@ class PluginBench:
 async def _reserve(cluster: BenchCluster, node: str, count: int) -> list[str]:
     """Ask for so many names over the first four GPUs of the node, as the controller does."""
     path = f"{paths.GPU_NODES}/{node}"
-    gpus = [gpu["uuid"] for gpu in (await cluster.admin.get(path))["status"]["gpus"]][:4]
-    found = [f"{names.PLACE_DOMAIN}s{number}.bench.default" for number in range(count)]
+    while not (found := await cluster.admin.list(paths.GPU_NODES, field=f"metadata.name={node}")) or not (
+        status := found[0].get("status")
+    ):
+        await asyncio.sleep(0.1)  # until the plugin has reported
+    gpus = [gpu["uuid"] for gpu in status["gpus"]][:4]
+    resources = [f"{names.PLACE_DOMAIN}s{number}.bench.default" for number in range(count)]
     wanted = [
         {
             "resource": name,
@@ -266,10 +270,10 @@ async def _reserve(cluster: BenchCluster, node: str, count: int) -> list[str]:
             "gpus": [gpus[at % 4]],
             "exclusive": False,
         }
-        for at, name in enumerate(found)
+        for at, name in enumerate(resources)
     ]
     await cluster.admin.merge(path, {"spec": {"reservations": wanted}})
-    return found
+    return resources
 
 
 def _has(kubelet: KubeletDouble, wanted: list[str]) -> bool:
