@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.support.cluster import Cluster
-from tests.support.cluster.api import CRDS, POLICIES, Api, ApiStatusError
+from tests.support.cluster.api import POLICIES, Api, ApiStatusError
 from tests.support.eventually import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,8 +14,8 @@ def install(cluster: Cluster, *, again: bool = False) -> None:
     """`kubectl apply -k config/default`, once per cluster; `again` after a test took part of it away."""
     if again or cluster.name not in _installed:
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "config" / "default"))
+        eventually(lambda: _discovered(cluster), what="the CRDs are served, and kubectl knows it")
         with Api(cluster.kubeconfig) as api:
-            eventually(lambda: _established(api), what="the CRDs are established")
             eventually(lambda: _in_force(api, True), what="the policies' rules are in force")
         _installed.add(cluster.name)
 
@@ -25,14 +25,10 @@ def rules_are_out_of_force(api: Api) -> None:
     eventually(lambda: _in_force(api, False), what="the policies' rules are out of force")
 
 
-def _established(api: Api) -> None:
-    established = {
-        crd["metadata"]["name"]
-        for crd in api.list(CRDS)
-        for condition in crd.get("status", {}).get("conditions", [])
-        if (condition["type"], condition["status"]) == ("Established", "True")
-    }
-    assert {f"{plural}.gpusharing.io" for plural in ("gpusharingpolicies", "gpunodes", "gpuplacements")} <= established
+def _discovered(cluster: Cluster) -> None:
+    """Also has kubectl forget what it remembers of the time before: it would not look again for a short name."""
+    found = cluster.kubectl("api-resources", "--api-group=gpusharing.io", "--output=name").stdout.split()
+    assert set(found) >= {f"{plural}.gpusharing.io" for plural in ("gpusharingpolicies", "gpunodes", "gpuplacements")}
 
 
 def _in_force(api: Api, expected: bool) -> None:
