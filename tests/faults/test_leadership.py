@@ -85,7 +85,7 @@ def test_a_watch_that_dies_while_another_waits_ends_the_process(fleet: Fleet, bl
     other = NODES if blind == POLICIES else POLICIES
     with FaultProxy(fleet.cluster) as proxy:
         through = proxy.kubeconfig_for("gpu-sharing-operator", names.NAMESPACE)
-        controller = Controller(through).start()
+        controller = Controller(through, watchdog="8s").start()
         controller.wait_leading()
         proxy.hang("watch", other)
         proxy.error_frame(blind, status=500)
