@@ -89,6 +89,8 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded", "The placement needs more GPUs than the quota of its namespace leaves."
     RESERVATION_CONFLICT = "ReservationConflict", "A pod took a GPU before the placement could have it."
     NODE_LOST = "NodeLost", "A node of the placement is gone or not ready."
+    # --- Events of a placement
+    SHARED_NO_ISOLATION = "SharedNoIsolation", "Services share a GPU, and nothing keeps them apart there."
     # --- command line
     INVALID_INPUT = "InvalidInput", "A file or an argument cannot be read as what it should be."
     API_UNREACHABLE = "ApiUnreachable", "The API server cannot be reached, or refused the request."

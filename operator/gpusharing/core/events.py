@@ -110,8 +110,8 @@ def condition_changed(policy: str, uid: str, status: str, reason: Reason, messag
     return Event("GpuSharingPolicy", policy, uid, kind, reason, message[:MESSAGE_MAX])
 
 
-def placement_condition_changed(namespace: str, name: str, uid: str, reason: Reason, message: str) -> Event:
-    """A placement's condition has a new reason."""
+def placement_news(namespace: str, name: str, uid: str, reason: Reason, message: str) -> Event:
+    """A placement's condition has a new reason, or its plan a new warning."""
     kind: Literal["Normal", "Warning"] = "Normal" if reason in _GOOD else "Warning"
     return Event("GpuPlacement", name, uid, kind, reason, message[:MESSAGE_MAX], namespace)
 

@@ -67,12 +67,12 @@ class ApiDouble(LeaseServer):
 
     def written(self, pattern: str = ".*") -> list[Write]:
         """The writes so far, Events left out."""
-        return [write for write in self.asked if re.fullmatch(pattern, write.path) and write.path != paths.EVENTS]
+        return [write for write in self.asked if re.fullmatch(pattern, write.path) and not _is_events(write.path)]
 
     @property
     def events(self) -> list[str]:
         """The reasons of the Events so far."""
-        return [write.body["reason"] for write in self.asked if (write.verb, write.path) == ("create", paths.EVENTS)]
+        return [write.body["reason"] for write in self.asked if write.verb == "create" and _is_events(write.path)]
 
     def node(self, node: NodeBuilder) -> Object:
         """A node that the server has."""
@@ -117,7 +117,7 @@ class ApiDouble(LeaseServer):
         return [copy.deepcopy(item) for item in self.lists.get(path, ()) if item["metadata"]["name"] == name]
 
     async def create(self, path: str, body: Object) -> Object:
-        if path != paths.EVENTS:
+        if not _is_events(path):
             return await super().create(path, body)
         self.asked.append(Write("create", path, body))
         self._fail(path)
@@ -164,6 +164,10 @@ class ApiDouble(LeaseServer):
     def _happen(self, path: str) -> None:
         if happens := _taken(self._meanwhile, path):
             happens()
+
+
+def _is_events(path: str) -> bool:
+    return path.endswith("/events")
 
 
 def _taken(planned: list[tuple[str, T]], path: str) -> T | None:

@@ -190,6 +190,40 @@ async def test_a_placement_that_is_gone_when_its_status_is_written_is_not_told_o
     assert cluster.api.events == []
 
 
+SHARING = placement_object(
+    "p", {"pools": P["spec"]["pools"], "services": [service("x", 1), service("y", shareWith="x")]}
+)
+
+
+async def test_that_services_share_gpus_is_told_once_also_by_the_next_controller() -> None:
+    cluster = Cluster()
+    cluster.put(SHARING)
+    async with cluster.played(2):
+        cluster.context.enqueue({PLACEMENTS_KEY})
+        await asyncio.sleep(2)
+    assert cluster.api.events.count("SharedNoIsolation") == 1
+    later = Cluster()
+    stored = cluster.api.kept[STATUS.removesuffix("/status")]
+    later.put({**stored, "metadata": {**stored["metadata"], "generation": 2}})
+    async with later.played(2):
+        pass
+    assert later.api.written(STATUS)
+    assert "SharedNoIsolation" not in later.api.events
+
+
+async def test_another_service_that_shares_gpus_is_told_anew() -> None:
+    cluster = Cluster(status_pace=1)
+    cluster.put(SHARING)
+    async with cluster.played(2):
+        more = [*SHARING["spec"]["services"], service("z", shareWith="x")]
+        spec = {**SHARING["spec"], "services": more}
+        kept = cluster.api.kept[STATUS.removesuffix("/status")]
+        cluster.context.enqueue(cluster.put({**kept, "metadata": {**kept["metadata"], "generation": 2}, "spec": spec}))
+        await asyncio.sleep(3)
+    assert cluster.api.events.count("SharedNoIsolation") == 1
+    assert [path.startswith(paths.events("team-a")) for path in cluster.api.merged] == [True]
+
+
 async def test_a_gpu_node_that_is_gone_when_it_is_told_is_told_when_it_is_back() -> None:
     cluster = Cluster()
     cluster.put(P)

@@ -20,7 +20,7 @@ EVENTS = {
     "release held": events.release_held("a", "u"),
     "condition": events.condition_changed("p", "u", "True", Reason.APPLIED, "All."),
     "reservations held": events.reservations_held("a", "u"),
-    "condition of a placement": events.placement_condition_changed("team-a", "p", "u", Reason.ACTIVE, "All."),
+    "condition of a placement": events.placement_news("team-a", "p", "u", Reason.ACTIVE, "All."),
     "problem of a node": events.node_problem("a", "u", Reason.INVALID_CONFIG, "not a\nmap"),
     "recovered": events.gpu_recovered("a", "u", ["GPU 0"]),
     "assigned": events.assigned("p", "u", "packed-1", 3),
@@ -108,7 +108,7 @@ def test_a_condition_that_is_as_it_should_be_is_normal(reason: Reason) -> None:
 def test_a_placement_that_is_active_is_normal_and_everything_else_is_told_as_a_warning(
     reason: Reason, kind: str
 ) -> None:
-    assert events.placement_condition_changed("team-a", "p", "u", reason, "m").type == kind
+    assert events.placement_news("team-a", "p", "u", reason, "m").type == kind
 
 
 @pytest.mark.parametrize("reason", sorted(BAD))

@@ -57,7 +57,7 @@ async def test_an_event_of_a_namespaced_object_is_in_its_namespace_and_counted_u
     posts = Posts()
     recorder = posts.recorder()
     for message in ("one", "other"):
-        await recorder.post(events.placement_condition_changed("team-a", "p", "u", Reason.ACTIVE, message))
+        await recorder.post(events.placement_news("team-a", "p", "u", Reason.ACTIVE, message))
     [body] = posts.created
     assert body["metadata"]["namespace"] == body["involvedObject"]["namespace"] == "team-a"
     assert body["involvedObject"]["kind"] == "GpuPlacement"

@@ -107,10 +107,13 @@ async def _write(context: Context, placement: Placement, status: PlacementStatus
 
 
 async def _tell(context: Context, placement: Placement, status: PlacementStatus) -> None:
-    """Post an Event where Ready or Degraded has a new reason, and a reservation that goes its way is none."""
+    """Post an Event where Ready or Degraded has a new reason, and for a plan that shares GPUs.
+
+    A reservation that goes its way is no news, and neither is what the status said before.
+    """
+    event = partial(events.placement_news, placement.namespace, placement.name, placement.uid)
     was = {condition.type: condition for condition in placement.status.conditions}
     for condition in _news(was, status):
-        reason = BY_WORD[condition.reason]
         log.info(
             "condition",
             placement=placement.key,
@@ -118,11 +121,10 @@ async def _tell(context: Context, placement: Placement, status: PlacementStatus)
             status=condition.status,
             reason=condition.reason,
         )
-        await context.recorder.post(
-            events.placement_condition_changed(
-                placement.namespace, placement.name, placement.uid, reason, condition.message
-            )
-        )
+        await context.recorder.post(event(BY_WORD[condition.reason], condition.message))
+    for problem in status.problems:
+        if problem.code == Reason.SHARED_NO_ISOLATION and problem not in placement.status.problems:
+            await context.recorder.post(event(Reason.SHARED_NO_ISOLATION, problem.message))
 
 
 def _news(was: dict[str, Condition], status: PlacementStatus) -> Iterator[Condition]:
