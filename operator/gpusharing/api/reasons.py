@@ -84,7 +84,10 @@ class Reason(StrEnum):
     ACTIVE = "Active", "Every service has its GPUs, and pods can have them."
     RESERVING = "Reserving", "GPUs of the placement leave the shared resource, which takes 10 to 25 seconds by design."
     INVALID = "Invalid", "The placement contradicts itself; nothing new is reserved until its spec is corrected."
-    UNPLACEABLE = "Unplaceable", "The nodes have too few free GPUs, or not in one piece, for the placement."
+    UNPLACEABLE = (
+        "Unplaceable",
+        "The nodes have too few free GPUs for the placement, or not in one piece, or not those that it pins.",
+    )
     TOO_MANY_NAMES = "TooManyNames", "A node would have more resource names of placements than it takes."
     QUOTA_EXCEEDED = "QuotaExceeded", "The placement needs more GPUs than the quota of its namespace leaves."
     RESERVATION_CONFLICT = "ReservationConflict", "A pod took a GPU before the placement could have it."

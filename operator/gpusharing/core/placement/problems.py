@@ -8,7 +8,7 @@ Severity = Literal["error", "warning", "notice"]
 
 
 class Code(StrEnum):
-    """One word per rule. `exit` is what `place` exits with; `dynamic` errors depend on the state of a cluster."""
+    """One word per rule. `exit` is what `place` exits with; `dynamic` ones depend on the nodes, where these are known."""
 
     severity: Severity
     exit: int
@@ -23,6 +23,11 @@ class Code(StrEnum):
         member.dynamic = dynamic
         return member
 
+    @property
+    def invalid(self) -> bool:
+        """Whether a placement with this error contradicts itself: no change of a cluster mends it."""
+        return self.exit == 2 and not self.dynamic
+
     # --- the file alone
     INVALID_DOCUMENT = "InvalidDocument"
     DUPLICATE_SERVICE = "DuplicateService"
@@ -35,10 +40,10 @@ class Code(StrEnum):
     SHARE_WITH_PIN = "ShareWithPin"
     PIN_REPEATS = "PinRepeats"
     PIN_TOO_SMALL = "PinTooSmall"
-    PIN_OUT_OF_RANGE = "PinOutOfRange"
+    PIN_OUT_OF_RANGE = "PinOutOfRange", "error", 2, True
     PIN_RESERVED = "PinReserved"
     PIN_OVERLAP = "PinOverlap"
-    PIN_UNRESOLVED = "PinUnresolved"
+    PIN_UNRESOLVED = "PinUnresolved", "error", 2, True
     OPAQUE_PIN = "OpaquePin"
     INSTANCES_NOT_DIVISIBLE = "InstancesNotDivisible"
     EVENLY_NEEDS_COUNT = "EvenlyNeedsCount"

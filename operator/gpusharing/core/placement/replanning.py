@@ -61,7 +61,7 @@ def replan(cluster: Cluster, placement: Placement) -> Decision:
     outcome = place(request, inventory(cluster, placement, spec, held, nodes))
     errors = (*_in_a_cluster(spec), *(() if isinstance(outcome, Plan) else _counted(cluster, outcome.errors)))
     if errors or not isinstance(outcome, Plan):
-        awaited = () if any(each.code.exit == 2 for each in errors) else tuple(_awaited(cluster, spec))
+        awaited = () if any(each.code.invalid for each in errors) else tuple(_awaited(cluster, spec))
         return _refused(placement, errors, binding, awaited)
     return _planned(cluster, placement, spec, wanted, outcome, binding)
 

@@ -90,7 +90,7 @@ def _refused(decision: Decision) -> Judgement:
     said = _said(decision.errors)
     if any(each.assignments for each in decision.services):
         said += " The previous plan keeps running."
-    if any(each.code.exit == 2 for each in decision.errors):
+    if any(each.code.invalid for each in decision.errors):
         return ("False", Reason.INVALID, said)
     if decision.awaited:
         names = ", ".join(decision.awaited[:NAMED]) + (", ..." if len(decision.awaited) > NAMED else "")

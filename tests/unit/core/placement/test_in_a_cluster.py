@@ -272,6 +272,31 @@ def test_an_invalid_edit_keeps_the_last_valid_plan(stage: Stage) -> None:
     assert stage.told("a") == told
 
 
+@pytest.mark.parametrize("pins", [f"{uuid('b', 0)},{uuid('b', 1)}", "5,6"], ids=["by UUID", "by index"])
+def test_a_pin_that_no_node_has_yet_waits_for_one_that_has_it(pins: str) -> None:
+    stage = Stage()
+    stage.node("a")
+    stage.put(placement_object("p", {"pools": [pool(1, None)], "services": [service("x", visibleDevices=pins)]}))
+    stage.settle()
+    assert stage.condition() == ("False", "Unplaceable")
+    assert [stage.condition(kind) for kind in ("Valid", "Placed", "Stalled")] == [
+        ("True", "Valid"),
+        ("False", "Unplaceable"),
+        ("True", "Unplaceable"),
+    ]
+    assert "service 'x' pins" in stage.message()
+    stage.node("b", gpus=8)
+    stage.settle()
+    assert stage.condition() == ("True", "Active")
+
+
+def test_a_pin_that_nobody_has_beside_a_contradiction_is_invalid(stage: Stage) -> None:
+    stage.put(edited(RL_EVAL, service("judge", visibleDevices="9"), service("policy", visibleDevices="1,1")))
+    stage.settle()
+    assert stage.condition() == ("False", "Invalid")
+    assert {each.code for each in stage.placements[P].status.problems} == {"PinOutOfRange", "PinRepeats"}
+
+
 def test_share_needs_env_in_a_cluster() -> None:
     stage = Stage()
     stage.node("a")
