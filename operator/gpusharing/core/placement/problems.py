@@ -8,7 +8,7 @@ Severity = Literal["error", "warning", "notice"]
 
 
 class Code(StrEnum):
-    """One word per rule. `exit` is what `place` exits with; `dynamic` ones depend on the nodes, where these are known."""
+    """One word per rule. `exit` is what `place` exits with; `dynamic` ones depend on nodes, where these are known."""
 
     severity: Severity
     exit: int
