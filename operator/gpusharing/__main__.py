@@ -11,8 +11,9 @@ usage: gpusharing COMMAND [--help]
   controller              turns GpuSharingPolicies into per-node device-plugin configs
   device-plugin           serves a node's GPUs to its kubelet, and reports what is true
   mps-daemon              keeps the MPS control daemons of a node in step with its config
-  cleanup                 releases everything; run it before you uninstall
+  cleanup                 releases everything and ends the device plugins; run it before you uninstall
   remove-stale-resources  takes resources that nothing serves any more from the Nodes
+  leave-node              removes what the device plugin keeps on its host; cleanup runs it on each node
   version                 prints the version
 
 The kubectl plugin is a program of its own: kubectl gpusharing --help
@@ -61,6 +62,10 @@ def _command(name: str) -> Callable[[Sequence[str]], int] | None:
         from gpusharing.controller import cleanup
 
         return cleanup.main
+    if name == "leave-node":
+        from gpusharing.deviceplugin import leave
+
+        return leave.main
     if name == "remove-stale-resources":
         from gpusharing.controller import staleresources
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from gpusharing.api import names
 from gpusharing.controller.app import connect_client, make_context
 from gpusharing.controller.context import Context
+from gpusharing.controller.departure import Departure
 from gpusharing.controller.resync import ListState, resync
 from gpusharing.controller.settings import Settings, read_settings
 from gpusharing.core.desired_state import Assignment, Outcome
@@ -19,7 +20,7 @@ from gpusharing.kube.apply import apply_action, apply_reservations
 from gpusharing.observability.logs import configure_logs
 from gpusharing.observability.metrics import Metrics
 
-WHAT = "Releases every node and deletes every ConfigMap of ours; run it before you uninstall. Safe to repeat."
+WHAT = "Releases every node and ends the device plugins; run it before you uninstall. Safe to repeat."
 AT_ONCE = 16
 
 
@@ -40,6 +41,7 @@ async def _run(settings: Settings) -> int:
         await asyncio.sleep(settling)
         try:
             failures = await release_all(context)
+            failures += await Departure(client, settings.namespace, settings.node_selector, _say).run()
         finally:
             holding.cancel()
             until = await context.guard.keep_for_cleanup()

@@ -128,6 +128,17 @@ async def apply_node_condition(client: Client, name: str, uid: str, condition: J
     await client.apply(path, body, manager=names.PLUGIN, force=True, only_metadata=True)
 
 
+async def remove_node_condition(client: Client, name: str, uid: str) -> None:
+    """Take our one condition from a Node, in the plugin's name, which owns nothing else of it. A Node may be gone."""
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": uid}}
+    path = f"{paths.NODES}/{name}/status"
+    try:
+        await client.apply(path, body, manager=names.PLUGIN, force=True, only_metadata=True)
+    except ApiError as error:
+        if not error.gone:
+            raise
+
+
 async def remove_node_resources(client: Client, name: str, uid: str, resources: Iterable[str]) -> bool:
     """Take resources that a Node shows with 0 devices from its status, all or none.
 

@@ -22,6 +22,16 @@ def configmaps(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
+def pods(namespace: str) -> str:
+    """Return the path of the pods of a namespace."""
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+def daemon_sets(namespace: str) -> str:
+    """Return the path of the DaemonSets of a namespace."""
+    return f"/apis/apps/v1/namespaces/{namespace}/daemonsets"
+
+
 def leases(namespace: str) -> str:
     """Return the path of the Leases of a namespace."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
