@@ -4,6 +4,7 @@ In place of Docker and kind stand scripts that answer as those do; the machine's
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -11,10 +12,12 @@ from pathlib import Path
 
 import pytest
 from tests.support.cluster import ClusterError
+from tests.support.cluster.binaries import bring
 from tests.support.cluster.kind.docker import Docker, running_docker
 from tests.support.cluster.kind.network import Network
 from tests.support.cluster.kind.provider import CONFIG, prepare
 from tests.support.cluster.kind.tools import bring_kind
+from tests.support.eventually import eventually
 from tests.support.install import ROOT
 
 Answering = Callable[..., dict[str, str]]
@@ -115,6 +118,43 @@ def test_a_newer_kind_on_the_path_is_taken(answering: Answering, tmp_path: Path)
     assert bring_kind(answering("kind", {"version": "echo v1.2.0"})) == tmp_path / "bin/kind"
 
 
+# --- the cache
+
+
+def test_a_cache_that_was_left_half_built_is_built_whole(tmp_path: Path) -> None:
+    left = tmp_path / "tool/.part-1/tool"
+    left.parent.mkdir(parents=True)
+    left.write_text("half")
+    made = bring(tmp_path / "tool/tool", "a moment", lambda part: _written(part / "tool", "whole"))
+    assert made.read_text() == "whole"
+    assert not left.parent.exists()
+
+
+def test_a_full_disk_is_said_and_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
+    target = tmp_path / "tool/tool"
+    full = rf"{target} cannot be written: No space left on device\. hint: make room"
+    with pytest.raises(ClusterError, match=full):
+        bring(target, "a moment", lambda part: _written(Path("/dev/full"), "more than there is room for"))
+    assert _content(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_build_that_is_cut_off_leaves_nothing_in_the_cache_and_no_compiler(
+    answering: Answering, tmp_path: Path, number: signal.Signals
+) -> None:
+    cache, compiler = tmp_path / "cache", tmp_path / "compiler"
+    answering("go", {"build": f"echo $$ >{compiler}.part; mv {compiler}.part {compiler}; exec sleep 1000"})
+    environment = answering("docker", RUNS, PYTHONPATH=f"{ROOT}:{ROOT / 'operator'}", GPUSHARING_CACHE=str(cache))
+    command = [sys.executable, "-m", "tests.support.cluster.kind"]
+    with subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.PIPE) as building:
+        eventually(lambda: _is_there(compiler), what="the compiler runs")
+        os.killpg(building.pid, number)  # as a terminal and a CI system do
+        building.communicate()
+    assert building.returncode == 128 + number
+    assert _content(cache) == []
+    assert not Path(f"/proc/{compiler.read_text().strip()}").exists()
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_a_script_of_the_node_is_well_formed(script: Path) -> None:
     done = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
@@ -124,3 +164,17 @@ def test_a_script_of_the_node_is_well_formed(script: Path) -> None:
 def test_the_config_of_the_cluster_has_no_trace_of_a_home_made_image() -> None:
     text = CONFIG.read_text()
     assert not {word for word in ("local/", "cgroupfs", "10-container", "bridge.conflist") if word in text}
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def _content(folder: Path) -> list[Path]:
+    """Its files, but for the locks of the cache."""
+    return [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+
+
+def _is_there(path: Path) -> None:
+    assert path.exists()

@@ -168,6 +168,15 @@ def bring(target: Path, remark: str, make: Callable[[Path], Path]) -> Path:
     """The program at `target`, made by `make` in a folder beside it unless it is there; whole or not at all."""
     if target.exists():
         return target
+    try:
+        return _bring(target, remark, make)
+    except OSError as error:  # a full disk, above all
+        raise ClusterError(
+            f"{target} cannot be written: {error.strerror}. hint: make room, or name another folder in GPUSHARING_CACHE"
+        ) from error
+
+
+def _bring(target: Path, remark: str, make: Callable[[Path], Path]) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with alone(target.parent):
         if target.exists():  # another process made it while this one waited
