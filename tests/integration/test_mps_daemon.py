@@ -69,6 +69,9 @@ class Gpus:
     async def probe(self) -> Mapping[str, Any]:
         return {}
 
+    async def computing(self) -> frozenset[str]:
+        return frozenset()
+
     async def events(self) -> Any:
         return
         yield

@@ -174,6 +174,43 @@ class TestWhatIsSeen:
             assert await discovery.inventory() == fake.inventory
 
 
+class TestProcesses:
+    async def test_a_gpu_is_computed_on_by_processes_of_its_own_and_by_those_of_an_mps_server(
+        self, tmp_path: Path
+    ) -> None:
+        fake = FakeDriver(tmp_path, PAIRS)
+        gpus = [gpu.uuid for gpu in fake.inventory.gpus]
+        async with nvml(fake) as discovery:
+            assert await discovery.computing() == frozenset()
+            fake.tell(gpu__1__processes="3", gpu__2__mps="1")
+            assert await discovery.computing() == {gpus[1], gpus[2]}
+            fake.tell(gpu__1__processes="", gpu__2__lost="1")
+            assert await discovery.computing() == frozenset()
+
+    async def test_a_gpu_that_does_not_tell_counts_as_idle_and_the_others_are_seen(self, tmp_path: Path) -> None:
+        fake = FakeDriver(tmp_path, PAIRS)
+        async with nvml(fake) as discovery:
+            fake.tell(gpu__1__processes="1", gpu__3__processes="1")
+            calls = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v3")
+            for call in calls:
+                fake.tell(**{f"fault__{call}": "3", f"fault__{call}__gpu": "1"})
+            assert await discovery.computing() == {fake.inventory.gpus[3].uuid}
+
+    async def test_an_old_driver_tells_of_none(self, tmp_path: Path) -> None:
+        fake = FakeDriver(tmp_path, PAIRS, old=True)
+        fake.tell(gpu__1__processes="1")
+        async with nvml(fake) as discovery:
+            assert await discovery.computing() == frozenset()
+
+    @pytest.mark.fault("F11")
+    async def test_a_driver_that_hangs_ends_the_question(self, tmp_path: Path) -> None:
+        fake = FakeDriver(tmp_path, PAIRS)
+        async with nvml(fake, deadline=0.3) as discovery:
+            await soon(discovery.inventory)
+            fake.tell(fault__nvmlDeviceGetComputeRunningProcesses_v3="hang")
+            assert (await refused(discovery.computing)).kind == "hung"
+
+
 class TestNvmlAsAWhole:
     @pytest.mark.fault("F09")
     async def test_a_driver_that_is_not_loaded_yet_is_absent_and_then_there(self, tmp_path: Path) -> None:

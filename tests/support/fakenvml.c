@@ -15,7 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9,
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+       DRIVER_NOT_LOADED = 9,
        TIMEOUT = 10, GPU_IS_LOST = 15 };
 enum { LINES = 8192, GPUS = 64, SLOTS = 8, XID_CRITICAL = 8 };
 
@@ -26,6 +27,7 @@ typedef struct { unsigned long long total, free, used; } Memory;
 typedef struct { unsigned sms, copy, dec, enc, jpeg, ofa, gi_slices, ci_slices; unsigned long long memory; } Attributes;
 typedef struct { Device *device; unsigned id, profile, start, size; } InstanceInfo;
 typedef struct { Device *device; unsigned long long type, data; unsigned gi, ci; } Event;
+typedef struct { unsigned pid; unsigned long long memory; unsigned gi, ci; } Process;
 
 static char *text, *keys[LINES], *values[LINES];
 static int lines, initialised, counted, registered[GPUS];
@@ -274,6 +276,27 @@ int nvmlDeviceRegisterEvents(Device *device, unsigned long long types, void *set
 }
 
 #ifndef OLD
+/* As many as the file says; the caller asks with room for none first. */
+static int processes(const char *said, unsigned *room, Process *found) {
+    unsigned there = number(said, 0), fits = *room;
+    *room = there;
+    if (there > fits)
+        return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < there; i++)
+        found[i] = (Process){1000 + i, 1 << 20, -1, -1};
+    return SUCCESS;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(Device *device, unsigned *room, Process *found) {
+    BOARD(device);
+    return processes(get("gpu.%d.processes", gpu), room, found);
+}
+
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(Device *device, unsigned *room, Process *found) {
+    BOARD(device);
+    return processes(get("gpu.%d.mps", gpu), room, found);
+}
+
 int nvmlDeviceGetNvLinkRemoteDeviceType(Device *device, unsigned link, int *type) {
     BOARD(device);
     const char *said = get("gpu.%d.link.%u.type", gpu, link);

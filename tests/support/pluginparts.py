@@ -20,8 +20,10 @@ from gpusharing.core.options import Options
 from gpusharing.core.serving import ServedConfig
 from gpusharing.deviceplugin.config_source import Desired
 from gpusharing.deviceplugin.ledger import LedgerKeeper
-from gpusharing.deviceplugin.plugin import Plugin, PluginTimes, State
+from gpusharing.deviceplugin.plugin import Plugin, PluginTimes
+from gpusharing.deviceplugin.processes import GpuProcesses
 from gpusharing.deviceplugin.registration import RegistrationStatus
+from gpusharing.deviceplugin.saving import State
 from gpusharing.deviceplugin.usage import Usage
 from gpusharing.deviceplugin.view import View
 from gpusharing.discovery.simulated import simulated_mig_minors
@@ -149,22 +151,30 @@ class Node:
         # pods that hold nothing that the kubelet would show
         self.idle_pods: set[str] = set()
         self.readable = True
+        # GPUs that processes compute on; and what the driver says instead of that, after so many seconds
+        self.computing: set[str] = set()
+        self.driver_fails: Exception | None = None
+        self.driver_takes = 0.0
+        # when it was asked
+        self.driver_asked: list[float] = []
         self.servers: dict[str, list[ServerDouble]] = defaultdict(list)
         self.lists: dict[str, list[tuple[float, dict[str, bool]]]] = {}
         self.reports: list[Observed] = []
         self.saved: list[State] = []
         self.disk_is_full = False
         self.usage = Usage(PodResourcesDouble(self), lambda: self.plugin.wake(), jitter=lambda: 0.0)
+        self.processes = GpuProcesses(self._computing, lambda: self.plugin.wake())
         self.plugin = Plugin(
             options or Options(),
             self.hardware,
             self.host,
             self.usage,
+            self.processes,
             lambda view: ServerDouble(view, self),
             report=self.reports.append,
             save=self._save,
             reservations=ledger,
-            restored=restored or State(),
+            restored=restored,
             runtime=runtime,
             times=times or PluginTimes(),
         )
@@ -175,7 +185,8 @@ class Node:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Node"]:
         """Run the plugin; at the end it stops as it does upon a signal."""
-        tasks = [asyncio.ensure_future(self.plugin.run()), asyncio.ensure_future(self.usage.run())]
+        loops = (self.plugin.run(), self.usage.run(), self.processes.run())
+        tasks = [asyncio.ensure_future(each) for each in loops]
         try:
             yield self
             await self.plugin.stop()
@@ -234,6 +245,13 @@ class Node:
     def all_problems(self) -> tuple[Problem, ...]:
         """The problems of the last report."""
         return problems(self.observed)
+
+    async def _computing(self) -> frozenset[str]:
+        self.driver_asked.append(self.now())
+        await asyncio.sleep(self.driver_takes)
+        if self.driver_fails:
+            raise self.driver_fails
+        return frozenset(self.computing)
 
     def _save(self, state: State) -> bool:
         if self.disk_is_full:

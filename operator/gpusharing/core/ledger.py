@@ -13,7 +13,7 @@ Both ways that lead to another owner wait until the GPU is *quiet*: the lists ha
 them allocatable, and nobody who holds one. Nothing of that outlives a restart of plugin or kubelet: it is asked anew.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
@@ -58,7 +58,7 @@ class Facts:
 
     # those that can be reserved; None = not known yet
     usable: frozenset[str] | None = None
-    # those of which somebody holds an id, of whatever resource; None = unreadable
+    # those of which somebody holds an id, of whatever resource, or that a process computes on; None = not known
     held: frozenset[str] | None = None
     # those of which an id is on one of our lists
     listed: frozenset[str] = frozenset()
@@ -91,9 +91,11 @@ def facts_of(
     served: ServedConfig | None,
     held: Mapping[str, Iterable[str]] | None,
     allocatable: Mapping[str, Iterable[str]] | None,
+    computing: Set[str] | None,
 ) -> Facts:
     """Return the facts. `held` and `allocatable` are resource → ids; None as in `Facts`, also where nothing is served.
 
+    `computing` are GPUs that processes compute on: they hold one, whatever the kubelet says; None = not known yet.
     A GPU in MIG mode cannot be reserved, and none of those that an MPS daemon controls.
     """
     gpu_of = {mig.uuid: gpu.uuid for gpu in (inventory.gpus if inventory else ()) for mig in gpu.mig_devices}
@@ -102,7 +104,7 @@ def facts_of(
     gpu_of |= listed
     return Facts(
         usable=None if inventory is None or served is None else _usable(inventory, served),
-        held=None if held is None else _gpus(held, gpu_of),
+        held=None if held is None or computing is None else _gpus(held, gpu_of) | computing,
         listed=frozenset(listed.values()),
         allocatable=None if allocatable is None else _gpus(allocatable, gpu_of),
     )
@@ -121,6 +123,15 @@ def advance_ledger(ledger: Ledger, wanted: Wanted, facts: Facts) -> Ledger:
             claims[gpu] = claim
     after = Ledger(MappingProxyType(claims), MappingProxyType(conflicts), wanted.generation)
     return ledger if after == ledger else after
+
+
+def is_moving(ledger: Ledger, wanted: Wanted) -> bool:
+    """Whether a GPU changes its owner, or is about to: only then it matters who has one."""
+    if wanted.reservations is None:
+        return False
+    refused = ledger.conflicts if wanted.generation == ledger.generation else ()
+    named = {gpu for each in wanted.reservations if each.resource not in refused for gpu in each.gpus}
+    return bool(named - ledger.claims.keys()) or any(claim.state != "reserved" for claim in ledger.claims.values())
 
 
 def rebuilt(pods: Iterable[PodDevices]) -> Ledger:

@@ -21,9 +21,11 @@ from gpusharing.deviceplugin.host import LocalHost
 from gpusharing.deviceplugin.imports import import_beside
 from gpusharing.deviceplugin.kubelet import KubeletWatcher
 from gpusharing.deviceplugin.ledger import LedgerKeeper
-from gpusharing.deviceplugin.plugin import Plugin, PluginTimes, State
+from gpusharing.deviceplugin.plugin import Plugin, PluginTimes
 from gpusharing.deviceplugin.pod_resources import PodResources
+from gpusharing.deviceplugin.processes import GpuProcesses
 from gpusharing.deviceplugin.registration import ResourceServer
+from gpusharing.deviceplugin.saving import State
 from gpusharing.deviceplugin.settings import Settings, read_settings, refuse_platform
 from gpusharing.deviceplugin.sockets import FolderGone, HostLock, PluginFolder
 from gpusharing.deviceplugin.statefile import CHECKPOINT, LEDGER
@@ -117,6 +119,7 @@ class App:
             self._watcher.run(),
             self._hardware.run(),
             self._usage.run(),
+            self._processes.run(),
             self._serve_alone(),
             self._count(),
             self._answer_probes_and_talk(has_checkpoint),
@@ -220,11 +223,13 @@ class App:
         self._pod_resources = PodResources(Path(settings.pod_resources_socket))
         self._usage = Usage(self._pod_resources, self._wake)
         self._hardware = Hardware(self._discovery, checks, self._wake)
+        self._processes = GpuProcesses(self._discovery.computing, self._wake)
         self._plugin = Plugin(
             settings.given,
             self._hardware,
             host,
             self._usage,
+            self._processes,
             self._serve,
             report=self._report,
             save=self._save,

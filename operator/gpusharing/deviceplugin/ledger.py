@@ -16,6 +16,7 @@ from gpusharing.core.ledger import (
     Facts,
     Ledger,
     advance_ledger,
+    is_moving,
     rebuilt,
     reserved_part,
     shared_gpus,
@@ -91,6 +92,11 @@ class LedgerKeeper:
         after = advance_ledger(self.ledger, wanted, facts() if concerned else Facts())
         if after != self._saved and now >= self._try_from:
             self._take(after, now)
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a GPU changes its owner, or is about to."""
+        return self.is_complete and is_moving(self.ledger, self.wanted or Wanted())
 
     def is_due(self, now: float) -> bool:
         """Whether a step that could not be saved is to be tried again."""

@@ -14,13 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from gpusharing.core.acceptance import Accepted
 from gpusharing.core.devices import Inventory
 from gpusharing.core.ledger import Facts, facts_of
 from gpusharing.core.listing import (
     LINGER,
     SETTLE,
-    Listing,
     advance,
     linger_anew,
     listed_resources,
@@ -39,7 +37,9 @@ from gpusharing.deviceplugin.fragmentation import FragmentationLook
 from gpusharing.deviceplugin.kubeletword import KubeletWord
 from gpusharing.deviceplugin.ledger import LedgerKeeper
 from gpusharing.deviceplugin.overruled import Overruled
+from gpusharing.deviceplugin.processes import GpuProcesses
 from gpusharing.deviceplugin.registration import RegistrationStatus
+from gpusharing.deviceplugin.saving import Saving, State
 from gpusharing.deviceplugin.servers import Servers, ServerTimes, Shown
 from gpusharing.deviceplugin.usage import Usage
 from gpusharing.deviceplugin.view import View
@@ -69,16 +69,6 @@ class PluginTimes:
     decisions: DecisionTimes = field(default_factory=DecisionTimes)
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """What outlives a restart."""
-
-    accepted: Accepted | None = None
-    listing: Listing = field(default_factory=Listing)
-    # the node's container runtime; empty = not known
-    runtime: str = ""
-
-
 class Plugin:
     """Keeps the lists. Its inputs are read when `wake` was called; its outputs are servers, store and report."""
 
@@ -88,12 +78,13 @@ class Plugin:
         hardware: Hardware,
         host: Host,
         usage: Usage,
+        processes: GpuProcesses,
         serve: Callable[[View], Server],
         *,
         report: Callable[[Observed], None] = lambda observed: None,
         save: Callable[[State], bool] = lambda state: True,
         reservations: LedgerKeeper | None = None,
-        restored: State = State(),
+        restored: State | None = None,
         runtime: str = "",
         times: PluginTimes = PluginTimes(),
     ) -> None:
@@ -104,25 +95,25 @@ class Plugin:
         self._hardware = hardware
         self._host = host
         self._usage = usage
+        self._processes = processes
         self._report = report
-        self._save = save
+        before = restored or State()
         self._times = times
         self._wake = asyncio.Event()
-        self._unsaved = asyncio.Event()
-        self._saved = restored
         self._sick: Mapping[str, str] = MappingProxyType({})
-        self._listing = restored.listing
+        self._listing = before.listing
         self._decider = Decider(
             options,
             host,
             lambda: self._hardware.inventory,
             lambda: self._listing,
             self._wake.set,
-            restored=restored.accepted,
+            restored=before.accepted,
             runtime=runtime,
-            node_runtime=restored.runtime,
+            node_runtime=before.runtime,
             times=times.decisions,
         )
+        self._saving = Saving(save, self._state, before, after=times.save, again=times.save_again)
         self._reservations = reservations or LedgerKeeper.idle()
         self._servers = Servers(serve, self._view, self._ended, times.servers)
         self._fragmentation = FragmentationLook(times.fragmentation)
@@ -173,12 +164,12 @@ class Plugin:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._decider.run())
             tasks.create_task(self._keep_lists())
-            tasks.create_task(self._keep_saved())
+            tasks.create_task(self._saving.run())
 
     async def stop(self) -> None:
         """End all servers at once (P11), and save what was not yet."""
         await self._servers.stop()
-        self._save_changes()
+        self._saving.now()
 
     async def _keep_lists(self) -> None:
         self._begin_anew()
@@ -187,7 +178,7 @@ class Plugin:
             self._advance()
             self._show()
             self._tell()
-            self._unsaved.set()
+            self._saving.note()
             await self._until_woken()
 
     async def _until_woken(self) -> None:
@@ -213,21 +204,8 @@ class Plugin:
         due = self._fragmentation.is_due, self._reservations.is_due(asyncio.get_running_loop().time())
         return self.servers, word, self._wanted(), due
 
-    async def _keep_saved(self) -> None:
-        while True:
-            await self._unsaved.wait()
-            self._unsaved.clear()
-            await asyncio.sleep(self._times.save)
-            if not self._save_changes():
-                await asyncio.sleep(self._times.save_again)
-                self._unsaved.set()
-
-    def _save_changes(self) -> bool:
-        """Save what differs from what was saved; return whether all is."""
-        state = State(self._decider.decision.accepted, self._listing, self._decider.node_runtime)
-        if state != self._saved and self._save(state):
-            self._saved = state
-        return state == self._saved
+    def _state(self) -> State:
+        return State(self._decider.decision.accepted, self._listing, self._decider.node_runtime)
 
     # --- which lists
 
@@ -235,6 +213,7 @@ class Plugin:
         now = asyncio.get_running_loop().time()
         self._note_streams()
         self._reservations.advance(now, self._word.pods, self._facts)
+        self._processes.mind(self._reservations.is_moving)
         wanted = self._wanted()
         self._sick = self._sick_among(wanted)
         listing = advance(
@@ -267,7 +246,12 @@ class Plugin:
 
     def _facts(self) -> Facts:
         return facts_of(
-            self._listing, self._hardware.inventory, self.served, self._word.held_or_unconfirmed, self._word.settled
+            self._listing,
+            self._hardware.inventory,
+            self.served,
+            self._word.held_or_unconfirmed,
+            self._word.settled,
+            self._processes.computing,
         )
 
     def _wanted(self) -> tuple[Resource, ...]:

@@ -31,6 +31,9 @@ class DeviceDiscovery(Protocol):
     async def probe(self) -> Mapping[str, Probe]:
         """Ask every GPU whether it is there; keys are UUIDs. Cheap. Raises DiscoveryError if none can be asked."""
 
+    async def computing(self) -> frozenset[str]:
+        """Return the UUIDs of GPUs that processes compute on, as far as it can be seen. Raises DiscoveryError."""
+
     def events(self) -> AsyncIterator[GpuEvent]:
         """Yield XIDs as they come, equal ones that come together only once. Never raises; for one reader."""
 

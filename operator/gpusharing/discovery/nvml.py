@@ -28,6 +28,8 @@ _ANSWERED = {*_UNSUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION}
 _NO_LINK = {*_UNSUPPORTED, pynvml.NVML_ERROR_INVALID_ARGUMENT}
 _NO_SLOT = {pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT}
 _GONE = {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND}
+# processes with a CUDA context of their own, and through an MPS server; by version, or an old driver ends this process
+_PROCESSES = (pynvml.nvmlDeviceGetComputeRunningProcesses_v3, pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3)
 
 
 def library_paths(driver_root: str) -> Iterator[str]:
@@ -102,6 +104,11 @@ class Nvml:
             self._close()
             raise NoGpuAnswers(f"no GPU answers: {bad[0]}")
         return probes
+
+    def computing(self) -> list[str]:
+        """Return the GPUs that processes compute on. One that does not tell counts as idle."""
+        self._ensure_open()
+        return [gpu.uuid for gpu in self._gpus if gpu.handle and self._computes(gpu)]
 
     def events(self) -> list[list[Any]]:
         """Return the XIDs that came since the last call: UUID, XID, GI, CI; equal ones once."""
@@ -200,6 +207,10 @@ class Nvml:
             if error.value not in _ANSWERED:
                 return [said(error), error.value in _GONE]
         return [self._register(gpu), False]
+
+    def _computes(self, gpu: Gpu) -> bool:
+        self._alive()
+        return any(_or((), processes, gpu.handle) for processes in _PROCESSES)
 
     def _facts(self, gpu: Gpu) -> dict[str, Any]:
         self._alive()
@@ -321,7 +332,11 @@ def _address(handle: Any) -> int | None:
 
 def answer(nvml: Nvml, call: str) -> dict[str, Any]:
     """Return what the call gives, or its error and whether that means that there is no driver."""
-    calls: dict[str, Callable[[], Any]] = {"inventory": nvml.inventory, "probe": nvml.probe}
+    calls: dict[str, Callable[[], Any]] = {
+        "inventory": nvml.inventory,
+        "probe": nvml.probe,
+        "computing": nvml.computing,
+    }
     try:
         return {"result": calls[call]()}
     except pynvml.NVMLError as error:

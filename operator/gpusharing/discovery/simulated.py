@@ -56,6 +56,11 @@ class SimulatedDiscovery:
         sick = {fault.id: _DECLARED_SICK for fault in loaded.faults if fault.id is not None}
         return MappingProxyType({**probes, **sick})
 
+    async def computing(self) -> frozenset[str]:
+        """Return nothing: no process computes on a GPU that is not there. Raises DiscoveryError."""
+        await self._answer()
+        return frozenset()
+
     async def events(self) -> AsyncIterator[GpuEvent]:
         """Yield the XIDs that stand in the file, each when it appears; to repeat one take it out and put it back."""
         seen: Counter[GpuEvent] = Counter()

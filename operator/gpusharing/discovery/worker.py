@@ -168,6 +168,10 @@ class NvmlDiscovery:
         answers = await self._call("probe")
         return MappingProxyType({uuid: Probe(reason, gone) for uuid, (reason, gone) in answers.items() if uuid})
 
+    async def computing(self) -> frozenset[str]:
+        """Ask which GPUs processes compute on. Raises DiscoveryError."""
+        return frozenset(await self._call("computing"))
+
     async def events(self) -> AsyncIterator[GpuEvent]:
         """Yield the XIDs; they come while a worker runs, which the first call starts."""
         while not self._closed:
@@ -188,7 +192,7 @@ class NvmlDiscovery:
                 return
             await asyncio.sleep(0.01)
 
-    async def _call(self, name: str) -> dict[str, Any]:
+    async def _call(self, name: str) -> Any:
         worker = self._running()
         try:
             answer = await worker.call(name, self._deadline)
@@ -204,8 +208,7 @@ class NvmlDiscovery:
             kind: Kind = "absent" if answer["absent"] else "failed"
             hint = "is the driver loaded, and its root mounted at containerDriverRoot?" if answer["absent"] else ""
             raise DiscoveryError(f"NVML: {answer['error']}", kind=kind, hint=hint)
-        result: dict[str, Any] = answer["result"]
-        return result
+        return answer["result"]
 
     def _running(self) -> NvmlWorker:
         """Return the worker; a new one if there is none. Raises DiscoveryError."""

@@ -16,9 +16,11 @@ from gpusharing.core.reservations import Reservation, Wanted
 from gpusharing.deviceplugin.config_source import Desired
 from gpusharing.deviceplugin.kubelet import KubeletWatcher
 from gpusharing.deviceplugin.ledger import LedgerKeeper
-from gpusharing.deviceplugin.plugin import Plugin, PluginTimes, State
+from gpusharing.deviceplugin.plugin import Plugin, PluginTimes
 from gpusharing.deviceplugin.pod_resources import PodResources
+from gpusharing.deviceplugin.processes import GpuProcesses
 from gpusharing.deviceplugin.registration import ResourceServer
+from gpusharing.deviceplugin.saving import State
 from gpusharing.deviceplugin.servers import ServerTimes
 from gpusharing.deviceplugin.sockets import PluginFolder
 from gpusharing.deviceplugin.statefile import LEDGER
@@ -44,17 +46,19 @@ async def plugin(kubelet: KubeletDouble, state_dir: Path, restored: State = Stat
     watcher = KubeletWatcher(PluginFolder(kubelet.folder), POLL)
     reader = PodResources(kubelet.pod_resources_socket)
     usage = Usage(reader, lambda: made.wake(), POLLS)
+    processes = GpuProcesses(_idle, lambda: made.wake())
     made = Plugin(
         Options(),
         HardwareDouble(make_hardware(4).build()),
         HostDouble(),
         usage,
+        processes,
         lambda view: ResourceServer(view, watcher, TENTH),
         reservations=LedgerKeeper(lambda ledger: LEDGER.save(state_dir, ledger), LEDGER.load(state_dir)[0]),
         restored=restored,
         times=QUICK,
     )
-    tasks = [asyncio.ensure_future(each) for each in (watcher.run(), usage.run(), made.run())]
+    tasks = [asyncio.ensure_future(each) for each in (watcher.run(), usage.run(), processes.run(), made.run())]
     try:
         yield made
     finally:
@@ -65,6 +69,11 @@ async def plugin(kubelet: KubeletDouble, state_dir: Path, restored: State = Stat
                 await task
         await reader.close()
         watcher.folder.close()
+
+
+async def _idle() -> frozenset[str]:
+    """No process computes on any GPU."""
+    return frozenset()
 
 
 async def counts(kubelet: KubeletDouble, want: dict[str, tuple[int, int]]) -> None:

@@ -13,6 +13,7 @@ from gpusharing.core.ledger import (
     Ledger,
     advance_ledger,
     facts_of,
+    is_moving,
     rebuilt,
     reserved_part,
     shared_gpus,
@@ -171,14 +172,47 @@ def test_facts_are_by_gpu_whatever_stands_for_it() -> None:
     resources = resources_of(served, hardware)
     listing = advance(Listing(), resources, served, sick={}, held={}, calls_open=frozenset(), now=0.0)
     held = {"nvidia.com/mig-1g.10gb": [mig_uuid(1, 0)], JUDGE: [f"{G2}::0123abcd"], "example.com/nic": ["nic-1"]}
-    facts = facts_of(listing, hardware, served, held, {"nvidia.com/gpu": [f"{G3}::1"]})
+    facts = facts_of(listing, hardware, served, held, {"nvidia.com/gpu": [f"{G3}::1"]}, frozenset())
     assert facts.usable == {G0, G2, G3}
     assert facts.held == {G1, G2, "nic-1"}
     assert facts.listed == ALL
     assert facts.allocatable == {G3}
-    gone = facts_of(listing, make_hardware(4).build(), served, held, None)
+    gone = facts_of(listing, make_hardware(4).build(), served, held, None, frozenset())
     assert gone.held == {G1, G2, "nic-1"}  # the MIG device is gone and still on our lists
     assert gone.allocatable is None
+
+
+@pytest.mark.parametrize(
+    ("held", "computing", "both"),
+    [
+        ({"nvidia.com/gpu": [G0]}, frozenset({G1}), frozenset({G0, G1})),
+        ({"nvidia.com/gpu": [G0]}, None, None),
+        (None, frozenset({G1}), None),
+    ],
+    ids=["known", "the driver has not answered", "the kubelet has not answered"],
+)
+def test_a_gpu_is_held_by_who_has_an_id_of_it_and_by_a_process_on_it(
+    held: Any, computing: frozenset[str] | None, both: frozenset[str] | None
+) -> None:
+    assert facts_of(Listing(), INVENTORY, WHOLE, held, None, computing).held == both
+
+
+@pytest.mark.parametrize(
+    ("before", "spec", "moving"),
+    [
+        pytest.param(ledger(), Wanted(1, None), False, id="nothing is known to be wanted"),
+        pytest.param(ledger(), wanted(), False, id="nothing is wanted"),
+        pytest.param(ledger(), wanted(alone(JUDGE, G0)), True, id="a shared GPU is wanted"),
+        pytest.param(ledger(1, {JUDGE: G0}), wanted(alone(JUDGE, G0, G1)), False, id="it was refused"),
+        pytest.param(ledger(1, {JUDGE: G0}), wanted(alone(JUDGE, G0), generation=2), True, id="and is asked for anew"),
+        pytest.param(ledger(g0=WITHDRAWING), wanted(alone(JUDGE, G0)), True, id="withdrawing"),
+        pytest.param(ledger(g0=RESERVED), wanted(alone(JUDGE, G0)), False, id="reserved"),
+        pytest.param(ledger(g0=RELEASING), wanted(), True, id="releasing"),
+        pytest.param(ledger(g0=RELEASING), Wanted(1, None), False, id="releasing, and nothing is known"),
+    ],
+)
+def test_when_it_matters_who_has_a_gpu(before: Ledger, spec: Wanted, moving: bool) -> None:
+    assert is_moving(before, spec) is moving
 
 
 @pytest.mark.parametrize(
@@ -193,7 +227,7 @@ def test_facts_are_by_gpu_whatever_stands_for_it() -> None:
     ids=["GPUs unknown", "nothing served", "shares", "MPS", "display"],
 )
 def test_which_gpus_can_be_reserved(inventory: Any, served: Any, usable: frozenset[str] | None) -> None:
-    assert facts_of(Listing(), inventory, served, {}, None).usable == usable
+    assert facts_of(Listing(), inventory, served, {}, None, frozenset()).usable == usable
 
 
 # --- what is listed

@@ -38,6 +38,9 @@ class Discovery:
         await self._answer()
         return {gpu.uuid: Probe("lost", gone=True) if gpu.uuid in self.lost else Probe() for gpu in self.found.gpus}
 
+    async def computing(self) -> frozenset[str]:
+        return frozenset()
+
     async def events(self) -> AsyncIterator[GpuEvent]:
         while True:
             yield await self._events.get()

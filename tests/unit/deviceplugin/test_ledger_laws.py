@@ -1,6 +1,7 @@
 """Reservations against a kubelet that gives ids out whenever it may, and crashes of everything: no GPU has two owners.
 
-The plugin's part is real: ledger, lists and what `Allocate` refuses, driven as `plugin.py` drives them.
+The plugin's part is real: ledger, lists and what `Allocate` refuses, driven as `plugin.py` drives them. Some pods
+only the driver sees, as plain init containers.
 """
 
 from collections.abc import Mapping
@@ -89,6 +90,9 @@ class Node(RuleBasedStateMachine):
         self.sent: list[tuple[float, Mapping[str, frozenset[str]]]] = []
         self.choices: list[Holding] = []
         self.holdings: list[Holding] = []
+        # pods that compute and are not shown, or soon not; and when the driver said what of processes on GPUs
+        self.hidden: list[Holding] = []
+        self.processes: tuple[float, frozenset[str]] | None = None
         self.look: tuple[float, frozenset[Holding], Mapping[str, frozenset[str]]] = (0.0, frozenset(), {})
         # what is to be proven: who may have had the GPU last, and since when nobody may get it from there
         self.last_owner: dict[str, str] = {}
@@ -141,6 +145,24 @@ class Node(RuleBasedStateMachine):
         if self.holdings:
             del self.holdings[which % len(self.holdings)]
 
+    @rule(which=st.integers(0, 50), spec=st.sampled_from(list(SPECS)))
+    def the_kubelet_loses_sight_of_a_pod_and_the_controller_writes(self, which: int, spec: str) -> None:
+        """The pod has computed for a while, and goes on."""
+        if not self.holdings:
+            self.a_service_starts("alice has 0 and 1")
+        if self.holdings:
+            pod = self.holdings[which % len(self.holdings)]
+            self.hidden.append(pod)
+            self.time_passes(2.1)
+            self.holdings.remove(pod)
+            self.the_controller_writes(spec)
+            self.time_passes(25.0)
+
+    @rule(which=st.integers(0, 50))
+    def a_hidden_pod_ends(self, which: int) -> None:
+        if self.hidden:
+            del self.hidden[which % len(self.hidden)]
+
     @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 3.0, 12.0, 25.0]))
     def time_passes(self, seconds: float) -> None:
         end = self.now + seconds
@@ -176,7 +198,7 @@ class Node(RuleBasedStateMachine):
     def the_plugin_is_killed_and_files_are_lost(self, ledger: bool, checkpoint: bool) -> None:
         self.crash()
         if ledger:
-            self.saved_ledger = None
+            self.saved_ledger, self.hidden = None, []  # whose a GPU is that only the driver shows, nobody knows then
         if checkpoint:
             self.saved_listing = Listing()
         self.start_plugin()
@@ -212,6 +234,7 @@ class Node(RuleBasedStateMachine):
         self.keeper = LedgerKeeper(self.save, self.saved_ledger, save_again=1.0)
         self.listing = linger_anew(self.saved_listing, self.now)
         self.changed_at = self.streams_at = self.now
+        self.processes = None
         self.gave: dict[Holding, float] = {}
         self.advance()
         self.looks_again()
@@ -236,6 +259,10 @@ class Node(RuleBasedStateMachine):
         held = self.held() if looked else None
         ledger, complete = self.keeper.ledger, self.keeper.is_complete
         self.keeper.advance(self.now, _pods(shown) if looked else None, lambda: self.facts(held, confirmed))
+        if not self.keeper.is_moving:
+            self.processes = None
+        elif self.processes is None or self.now >= self.processes[0] + 2.0:
+            self.processes = (self.now, frozenset(one.gpu for one in self.hidden))
         if complete and (self.keeper.wanted is None or self.keeper.wanted.reservations is None):
             assert self.keeper.ledger == ledger
         before = self.listing
@@ -257,7 +284,8 @@ class Node(RuleBasedStateMachine):
             self.deliver()
 
     def facts(self, held: Mapping[str, frozenset[str]] | None, confirmed: Mapping[str, frozenset[str]] | None) -> Facts:
-        return facts_of(self.listing, INVENTORY, self.config, held, confirmed)
+        computing = self.processes[1] if self.processes else None
+        return facts_of(self.listing, INVENTORY, self.config, held, confirmed, computing)
 
     def held(self) -> dict[str, frozenset[str]]:
         """The last look, and what we have answered since, or a moment before."""
@@ -296,6 +324,10 @@ class Node(RuleBasedStateMachine):
 
     # --- the laws
 
+    @property
+    def pods(self) -> list[Holding]:
+        return [*self.holdings, *self.hidden]
+
     def note_owners(self, healthy: Mapping[str, frozenset[str]]) -> None:
         """Whoever gains a GPU does so after the one before could give it to nobody for 10 s, and nobody had it."""
         owners: dict[str, set[str]] = {}
@@ -311,17 +343,17 @@ class Node(RuleBasedStateMachine):
             [owner] = now
             if owner != self.last_owner.get(gpu, owner):
                 assert self.now - self.unhealthy_since[gpu] > 9.999
-                assert not any(one.gpu == gpu for one in self.holdings)
+                assert not any(one.gpu == gpu for one in self.pods)
             self.last_owner[gpu] = owner
             self.unhealthy_since.pop(gpu, None)
 
     @invariant()
     def nobody_has_a_gpu_that_another_owner_gives_out(self) -> None:
-        for one in self.holdings:
+        for one in self.pods:
             for name, ids in self.seen().items():
                 for device_id in ids:
                     assert base_of(device_id) != one.gpu or owner_of(name) == owner_of(one.resource)
-            for other in self.holdings:
+            for other in self.pods:
                 assert one.gpu != other.gpu or owner_of(one.resource) == owner_of(other.resource)
 
     @precondition(lambda self: hasattr(self, "keeper"))
@@ -334,7 +366,7 @@ class Node(RuleBasedStateMachine):
         """Quiet: pods end, the disk is there, the API answers. Then each GPU belongs to whom the spec says."""
         if not hasattr(self, "keeper"):
             return
-        self.holdings, self.choices, self.disk_is_full = [], [], False
+        self.holdings, self.hidden, self.choices, self.disk_is_full = [], [], [], False
         self.the_controller_writes("alice has 1, bob 0")
         self.time_passes(30.0)
         reserved = {gpu: (claim.state, claim.names) for gpu, claim in self.keeper.ledger.claims.items()}

@@ -9,7 +9,8 @@ from tests.support.pluginparts import GPU, SHARED, Node, mig, shared
 from gpusharing.core.kubeletchoice import Offer
 from gpusharing.core.options import Given, Options
 from gpusharing.deviceplugin.decider import DecisionTimes
-from gpusharing.deviceplugin.plugin import CONFIG_NOT_KNOWN, GPUS_NOT_SEEN, PluginTimes, State
+from gpusharing.deviceplugin.plugin import CONFIG_NOT_KNOWN, GPUS_NOT_SEEN, PluginTimes
+from gpusharing.deviceplugin.saving import State
 
 pytestmark = pytest.mark.looptime
 

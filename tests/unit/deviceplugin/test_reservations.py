@@ -13,7 +13,9 @@ from gpusharing.core.errors import InvalidInput
 from gpusharing.core.ledger import Ledger
 from gpusharing.core.reservations import Reservation, Wanted, reserved_id
 from gpusharing.deviceplugin.ledger import LedgerKeeper
-from gpusharing.deviceplugin.plugin import RESERVATIONS_NOT_KNOWN, State
+from gpusharing.deviceplugin.plugin import RESERVATIONS_NOT_KNOWN
+from gpusharing.deviceplugin.saving import State
+from gpusharing.discovery.base import DiscoveryError
 
 pytestmark = pytest.mark.looptime
 
@@ -184,6 +186,68 @@ async def test_a_gpu_of_an_init_container_that_nobody_shows_is_not_reserved_befo
         await asyncio.sleep(15)
         await reserved(node, P01[1], generation=3)
         assert states(node) == {POLICY: "Active"}
+
+
+async def test_a_gpu_with_a_process_that_no_pod_accounts_for_is_a_conflict_at_once() -> None:
+    async with node_with(disk := Disk()).running() as node:
+        node.desire(None, "")
+        await asyncio.sleep(60)
+        assert node.driver_asked == []  # nothing is to be reserved
+        node.computing, node.driver_takes = {G2}, 1.0
+        node.plugin.reserve(Wanted(2, P01))
+        await asyncio.sleep(0.5)
+        assert claims(disk) == {}  # the driver has not answered yet
+        await asyncio.sleep(0.6)
+        assert states(node) == {JUDGE: "Withdrawing", POLICY: "Conflict"}
+        [policy] = [row for row in node.observed.reservations.rows if row.resource == POLICY]
+        assert policy.taken == G2
+        assert all(ids[G1] and ids[G2] for at, ids in node.lists[GPU])
+        node.computing = set()
+        await asyncio.sleep(3)
+        await reserved(node, *P01, generation=3)
+        assert states(node) == {JUDGE: "Active", POLICY: "Active"}
+        asked = len(node.driver_asked)
+        await asyncio.sleep(3600)
+        assert len(node.driver_asked) == asked
+
+
+async def test_a_process_that_shows_up_while_a_gpu_is_withdrawn_gives_it_back_at_once() -> None:
+    async with node_with(Disk()).running() as node:
+        node.desire(None, "")
+        await asyncio.sleep(15)
+        node.plugin.reserve(Wanted(2, P01))
+        await asyncio.sleep(5)
+        node.computing = {G2}
+        await asyncio.sleep(2.1)
+        assert states(node) == {JUDGE: "Withdrawing", POLICY: "Conflict"}
+        assert shown(node) == {GPU: [G1, G2, G3]}
+
+
+async def test_a_gpu_that_is_released_waits_for_a_process_that_outlives_its_pod() -> None:
+    async with node_with(disk := Disk()).running() as node:
+        node.desire(None, "")
+        await reserved(node, *P01)
+        node.computing = {G0, G1}
+        await reserved(node, generation=3)
+        await asyncio.sleep(60)
+        assert claims(disk) == {G0: "releasing", G1: "releasing"}
+        assert shown(node) == {GPU: [G2, G3]}
+        node.computing = set()
+        await asyncio.sleep(5)
+        assert shown(node) == {GPU: [G0, G1, G2, G3]}
+
+
+@pytest.mark.fault("F11")
+async def test_a_driver_that_hangs_or_does_not_tell_holds_no_reservation_up() -> None:
+    async with node_with(Disk()).running() as node:
+        node.driver_takes, node.driver_fails = 5.0, DiscoveryError("no answer for 5 s", kind="hung")
+        node.desire(None, "")
+        await reserved(node, *P01)
+        await asyncio.sleep(10)
+        assert states(node) == {JUDGE: "Active", POLICY: "Active"}
+        await reserved(node, generation=3)
+        await asyncio.sleep(10)
+        assert shown(node) == {GPU: [G0, G1, G2, G3]}
 
 
 async def test_an_allocate_that_comes_late_for_a_withdrawn_gpu_is_refused_and_changes_nothing() -> None:

@@ -99,6 +99,14 @@ class TestTheFile:
         assert len(told) == 3
 
     @pytest.mark.fault("F17")
+    async def test_nothing_computes_on_gpus_that_are_not_there(
+        self, simulated: SimulatedDiscovery, write: Write
+    ) -> None:
+        assert await simulated.computing() == frozenset()
+        write("{nvml: absent}")
+        with pytest.raises(DiscoveryError):
+            await simulated.computing()
+
     async def test_gpus_may_change(self, simulated: SimulatedDiscovery, write: Write) -> None:
         before = await simulated.inventory()
         write(gpus=GPUS.replace("L4}", "L4, uuid: GPU-00000000-0000-0000-0000-000000000001}"))
