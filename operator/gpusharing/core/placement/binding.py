@@ -112,8 +112,11 @@ def _unhealthy(cluster: Cluster, placement: Placement) -> Iterator[Problem]:
 
 
 def _recreated(cluster: Cluster, placement: Placement, demands: Sequence[Demand], held: Holders) -> Iterator[Bound]:
-    """Yield what the placement's namesake had, as far as the demands allow (guide, section 8.3)."""
-    needs = {each.name: each for each in demands}
+    """Yield what the placement's namesake had, as far as the demands allow (guide, section 8.3).
+
+    What takes the rest takes it anew: only what its pods still hold would be less than that.
+    """
+    needs = {each.name: each for each in demands if each.leftover is None}
     found = {resource: service for resource, service, _ in found_again(cluster, placement)}
     for name, seen in sorted(cluster.nodes.items()) if found else ():
         gpus: dict[str, set[int]] = {}
@@ -123,6 +126,6 @@ def _recreated(cluster: Cluster, placement: Placement, demands: Sequence[Demand]
                 gpus.setdefault(found[resource], set()).add(index_of[uuid])
         for service, indexes in sorted(gpus.items()):
             demand = needs[service]
-            whole = demand.exclusive or demand.evenly or demand.split or demand.tail or demand.leftover is not None
+            whole = demand.exclusive or demand.evenly or demand.split or demand.tail
             enough = sorted(indexes) if whole else sorted(indexes)[: demand.gpus_needed or None]
             yield Bound(service, name, tuple(enough))

@@ -50,9 +50,9 @@ def _one_pass(
         elif piece.whole:
             chosen = indexes_of(node.usable)
         elif piece.cut:
-            chosen = _cut(piece, left, fractions)
+            chosen = _cut(piece, left, fractions, node)
         else:
-            chosen = _whole(piece, left, space, node.groups)
+            chosen = _whole(piece, left, space, node)
         enough = piece.whole or len(chosen) == piece.gpus
         if not enough or not (piece.bound or all(left.get(index, 0) >= piece.shares for index in chosen)):
             return None
@@ -62,22 +62,24 @@ def _one_pass(
     return layout
 
 
-def _cut(piece: Piece, left: Mapping[int, int], fractions: FractionPolicy) -> tuple[int, ...]:
+def _cut(piece: Piece, left: Mapping[int, int], fractions: FractionPolicy, node: PoolNode) -> tuple[int, ...]:
     """Return distinct GPUs with enough shares left: the fullest first, or the emptiest."""
     sign = 1 if fractions == "packed" else -1
-    ranked = sorted([(sign * shares, index) for index, shares in left.items() if shares >= piece.shares])
-    return tuple(sorted([index for _, index in ranked[: piece.gpus]]))
+    # the sort is stable: of GPUs that are as full as each other the first in order comes first
+    enough = node.in_order(index for index, shares in left.items() if shares >= piece.shares)
+    ranked = sorted(enough, key=lambda index: sign * left[index])
+    return tuple(sorted(ranked[: piece.gpus]))
 
 
-def _whole(piece: Piece, left: Mapping[int, int], space: Space, groups: Mapping[int, int]) -> tuple[int, ...]:
+def _whole(piece: Piece, left: Mapping[int, int], space: Space, node: PoolNode) -> tuple[int, ...]:
     """Return the lowest wholly free GPUs; for aligned those of the tightest link group that holds all of them."""
-    free = [index for index, shares in sorted(left.items()) if shares == space.replicas]
-    if space.order == "aligned" and groups:
+    free = node.in_order(index for index, shares in left.items() if shares == space.replicas)
+    if space.order == "aligned" and node.groups:
         by_group: dict[int, list[int]] = {}
         for index in free:
-            if index in groups:
-                by_group.setdefault(groups[index], []).append(index)
+            if index in node.groups:
+                by_group.setdefault(node.groups[index], []).append(index)
         holding = [(len(members), group) for group, members in by_group.items() if len(members) >= piece.gpus]
         if holding:
             free = by_group[min(holding)[1]]
-    return tuple(free[: piece.gpus])
+    return tuple(sorted(free[: piece.gpus]))

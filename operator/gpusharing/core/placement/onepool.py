@@ -19,7 +19,7 @@ from gpusharing.core.placement.request import Bound
 from gpusharing.core.placement.sizing import demand_problems, overlap_problems, size_problems
 from gpusharing.core.placement.skips import as_the_reference_does, unknown_size
 from gpusharing.core.placement.slots import Numbered, numbered, slots
-from gpusharing.core.placement.stickiness import bind
+from gpusharing.core.placement.stickiness import bind, giving_way
 
 # Resource names that a node takes (guide, section 8.1).
 MAX_NAMES = 32
@@ -95,14 +95,27 @@ def _service_problems(task: Task, room: Space | None) -> Iterator[Problem]:
 
 
 def _packed(task: Task, room: Space) -> Result:
+    """Pack the pool. What takes the rest keeps what it is bound to, unless the others do not find room without that."""
+    owners = [each for each in task.demands if each.gpus_needed]
+    leftover = [each for each in task.demands if each.leftover is not None]
+    lead = task.lead.name if task.lead else None
+    jobs = bind([job_of(each, room, lead) for each in (*owners, *leftover)], task.bound, room)
+    needs = [job for job in jobs if job.demand.gpus_needed]
+    rest = [job for job in jobs if job.demand.leftover is not None and job.held]
+    if rest:
+        around = _planned(task, room, [*needs, *rest], least=0)
+        if not around.problems:
+            return around
+        room = giving_way(room, rest)
+    return _planned(task, room, needs, least=max((each.leftover or 0 for each in leftover), default=0))
+
+
+def _planned(task: Task, room: Space, jobs: Sequence[Job], least: int) -> Result:
     """Pack, lay out, hand out what is left. A searched plan that then fails gives way to first fit decreasing."""
-    jobs = [job_of(each, room, task.lead.name if task.lead else None) for each in task.demands if each.gpus_needed]
-    least = max((each.leftover or 0 for each in task.demands), default=0)
-    bound = bind(jobs, task.bound, room)
-    packed = pack(bound, room, task.algorithm, least)
+    packed = pack(jobs, room, task.algorithm, least)
     result = _laid_out(task, room, packed)
     if result.problems and packed.searched and not packed.ffd_unplaced:
-        plain = _laid_out(task, room, pack(bound, room, "ffd", least))
+        plain = _laid_out(task, room, pack(jobs, room, "ffd", least))
         return result if plain.problems else plain
     return result
 

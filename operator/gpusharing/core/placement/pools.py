@@ -1,6 +1,6 @@
 """The nodes of a pool: those of the inventory, or synthetic ones as the pool describes them (guide, section 6.2)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpusharing.api.placement import FractionPolicy, GpuOrder, Inventory, InventoryNode, Pool
@@ -38,6 +38,13 @@ class PoolNode:
     shares: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     # resource names that other placements have there
     names: int = 0
+    # GPUs that are taken after all others, if they are free: a service gives them up only where they are needed
+    last: int = 0
+
+    def in_order(self, indexes: Iterable[int]) -> list[int]:
+        """Return the GPUs in the order in which they are taken: the lowest first."""
+        lowest = sorted(indexes)
+        return sorted(lowest, key=lambda index: self.last >> index & 1) if self.last else lowest
 
     @property
     def count(self) -> int:

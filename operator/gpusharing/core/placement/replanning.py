@@ -13,7 +13,7 @@ from gpusharing.core.placement.cluster import Cluster
 from gpusharing.core.placement.demand import Demand, demands
 from gpusharing.core.placement.holders import holders
 from gpusharing.core.placement.inventory import MANY_NODES, inventory
-from gpusharing.core.placement.plan import Assignment, Outcome, Plan, Slot
+from gpusharing.core.placement.plan import Assignment, Plan, Slot
 from gpusharing.core.placement.planner import place
 from gpusharing.core.placement.problems import Code, Problem
 from gpusharing.core.placement.quota import quota_problem
@@ -56,7 +56,7 @@ def replan(cluster: Cluster, placement: Placement) -> Decision:
     if _all_bound(wanted, binding):
         known = inventory(cluster, placement, spec, held, nodes, only_bound=True)
         outcome = place(request, known)
-        if _is_settled(placement, wanted, outcome):
+        if isinstance(outcome, Plan) and _is_settled(placement, wanted, outcome):
             return _kept(cluster, placement, wanted, known, outcome, binding)
     outcome = place(request, inventory(cluster, placement, spec, held, nodes))
     errors = (*_in_a_cluster(spec), *(() if isinstance(outcome, Plan) else _counted(cluster, outcome.errors)))
@@ -88,26 +88,14 @@ def _all_bound(wanted: Sequence[Demand], binding: Binding) -> bool:
     return binding.services >= {each.name for each in wanted if each.owner or each.share_with} and bool(binding.bound)
 
 
-def _is_settled(placement: Placement, wanted: Sequence[Demand], outcome: Outcome) -> bool:
-    """Whether the stored plan is the plan: then there is nothing to plan, and nothing of the cluster can keep it off.
-
-    What takes the rest keeps what was the rest when it was planned, whatever has become free, or sick, since.
-    """
+def _is_settled(placement: Placement, wanted: Sequence[Demand], plan: Plan) -> bool:
+    """Whether the stored plan is the plan: then there is nothing to plan, and nothing in the cluster keeps it off."""
     if any(each.share and placement.spec is not None and placement.spec.enforcement == "reserve" for each in wanted):
         return False
-    rest = {each.name for each in wanted if each.leftover is not None}
-    rest |= {each.name for each in wanted if each.share_with in rest}
-    if not rest and placement.generation != placement.status.observed_generation:
+    if placement.generation != placement.status.observed_generation:
         return False  # what is said of the pools may be news
-    if not isinstance(outcome, Plan):
-        return bool(rest) and outcome.exit == 3
-    stored = {(name, each.node_name): list(each.indexes) for name, each in placement.assignments() if name not in rest}
-    planned = {
-        (each.service, slot.node): list(each.indexes)
-        for slot in outcome.slots
-        for each in slot.assigned
-        if each.service not in rest
-    }
+    stored = {(name, each.node_name): list(each.indexes) for name, each in placement.assignments()}
+    planned = {(each.service, slot.node): list(each.indexes) for slot in plan.slots for each in slot.assigned}
     return placement.planned and stored == planned
 
 
@@ -137,7 +125,7 @@ def _kept(
     placement: Placement,
     wanted: Sequence[Demand],
     known: Inventory,
-    outcome: Outcome,
+    plan: Plan,
     binding: Binding,
 ) -> Decision:
     """Return the stored plan, in the words of today's spec: all of it holds, whatever else there would be to take."""
@@ -156,14 +144,13 @@ def _kept(
         )
         for each in wanted
     )
-    plan = outcome if isinstance(outcome, Plan) else None
     return Decision(
         placement,
         services,
         tuple(_with_what_is_free(placement, known, services)),
         plan_hash=status.plan_hash,
-        lead_node=_lead_node(plan) if plan is not None else status.lead_node,
-        remarks=(*plan.warnings, *plan.notices) if plan is not None else (),
+        lead_node=_lead_node(plan),
+        remarks=(*plan.warnings, *plan.notices),
         binding=binding,
         look_again=_look_again(cluster, binding),
     )

@@ -66,7 +66,9 @@ def _lead_node(there: Mapping[int, Sequence[Piece]], lead: Demand | None) -> int
 
 def slots(numbered: Sequence[Numbered], demands: Sequence[Demand], space: Space) -> tuple[Slot, ...]:
     """Return the slots with the GPUs of every service of the pool."""
-    made = [_slot(each, demands, space) for each in numbered]
+    placed = {piece.service for here in numbered for piece in here.pieces}
+    rest = next((each for each in demands if each.leftover is not None and each.order not in placed), None)
+    made = [_slot(each, demands, space, rest) for each in numbered]
     ranks = _ranks(numbered, made, demands)
     return tuple(
         replace(slot, assigned=tuple(ranks.get((slot.name, each.service), each) for each in slot.assigned))
@@ -74,7 +76,8 @@ def slots(numbered: Sequence[Numbered], demands: Sequence[Demand], space: Space)
     )
 
 
-def _slot(here: Numbered, demands: Sequence[Demand], space: Space) -> Slot:
+def _slot(here: Numbered, demands: Sequence[Demand], space: Space, rest: Demand | None) -> Slot:
+    """Return one slot; `rest` is the service that takes what the others leave there."""
     node = here.node
     layout = lay_out(node, here.pieces, space)
     if layout is None:
@@ -88,7 +91,7 @@ def _slot(here: Numbered, demands: Sequence[Demand], space: Space) -> Slot:
     for demand in demands:
         if demand.order in own:
             assigned[demand.name] = _assignment(demand, own[demand.order], layout, node)
-        elif demand.leftover is not None and free:
+        elif demand is rest and free:
             assigned[demand.name] = Assignment(demand.name, free, uuids=_uuids(node, free))
             free = ()
     for demand in demands:

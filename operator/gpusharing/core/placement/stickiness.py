@@ -9,12 +9,21 @@ from gpusharing.core.placement.request import Bound
 
 
 def bind(jobs: Sequence[Job], bound: Sequence[Bound], space: Space) -> tuple[Job, ...]:
-    """Return the jobs, bound where their entries hold; a service with one that does not is planned anew."""
+    """Return the jobs, bound where their entries hold; a service with one that does not is planned anew.
+
+    Of two that are bound to one GPU the first has it.
+    """
     by_name = {node.name: node for node in space.nodes if node.name}
     taken = _Taken(space)
     return tuple(
         _bound_job(job, [each for each in bound if each.service == job.demand.name], by_name, taken) for job in jobs
     )
+
+
+def giving_way(space: Space, jobs: Sequence[Job]) -> Space:
+    """Return the space in which the GPUs of these bound jobs are anybody's, but the last to be taken."""
+    given = {at: mask_of(piece.pins) for job in jobs for at, piece in zip(job.held, job.pieces, strict=True)}
+    return replace(space, nodes=tuple(replace(node, last=given.get(node.at, 0)) for node in space.nodes))
 
 
 class _Taken:
@@ -70,6 +79,8 @@ def _right_size(job: Job, entries: Sequence[Bound]) -> bool:
         return not any(sizes) and (len(entries) == 1 or job.whole)
     if any(not size for size in sizes):
         return False
+    if demand.leftover is not None:
+        return sum(sizes) >= demand.leftover
     if job.pieces[0].pins:
         return all(each.indexes == job.pieces[0].pins for each in entries) and sum(sizes) == demand.gpus_needed
     if demand.evenly:

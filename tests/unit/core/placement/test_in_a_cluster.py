@@ -343,6 +343,37 @@ def test_a_leftover_stays_what_it_was_when_more_becomes_free(stage: Stage) -> No
     assert stage.places() == {"policy": "a 0", "rest": "a 1,2"}
 
 
+def test_a_leftover_stays_when_another_service_is_planned_anew_and_gives_up_no_more_than_that_needs() -> None:
+    stage = Stage()
+    stage.node("a", gpus=6)
+    stage.pod("a", 4)
+    stage.pod("a", 5)
+    rest = {"name": "rest", "leftover": {"min": 1}}
+    stage.put(edited(RL_EVAL, service("policy", 1), rest))
+    stage.settle()
+    assert stage.places() == {"policy": "a 0", "rest": "a 1,2,3"}
+    stage.pod_ends("a", 5)
+    stage.put(edited(RL_EVAL, service("policy", 1), rest, service("new", 1)))
+    stage.settle()
+    assert stage.places() == {"policy": "a 0", "rest": "a 1,2,3", "new": "a 5"}
+    stage.put(edited(RL_EVAL, service("policy", 1), rest, service("new", 2)))
+    stage.settle()
+    assert stage.places() == {"policy": "a 0", "rest": "a 2,3", "new": "a 1,5"}
+    assert stage.condition() == ("True", "Active")
+
+
+def test_a_leftover_created_anew_takes_all_of_the_rest_not_only_what_its_pods_still_hold(stage: Stage) -> None:
+    wanted = edited(RL_EVAL, service("policy", 1), {"name": "rest", "leftover": {"min": 1}})
+    stage.put(wanted)
+    stage.settle()
+    stage.runs("a", resource("rest"), 3)
+    stage.delete(P)
+    stage.settle()
+    stage.put(wanted)
+    stage.settle()
+    assert stage.places() == {"policy": "a 0", "rest": "a 1,2,3"}
+
+
 def test_what_pods_hold_is_counted_and_idle_is_said_since_when(stage: Stage) -> None:
     stage.settle()
     idle = stage.placements[P].status.services[1].assignments[0]

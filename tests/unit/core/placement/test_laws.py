@@ -184,6 +184,45 @@ def test_what_is_bound_stays_where_it_is(wanted: Wire, known: Wire) -> None:
                     assert now.of(each.service) == each
 
 
+COUNTS = st.lists(st.integers(1, 4), min_size=1, max_size=4)
+
+
+@SOME
+@given(COUNTS, COUNTS, inventories())
+def test_what_takes_the_rest_is_left_alone_as_long_as_the_others_do_without(
+    before: list[int], after: list[int], known: Wire
+) -> None:
+    """They do without where they find room though somebody else has its GPUs."""
+    rest = {"name": "rest", "leftover": {}}
+    first = _place(_of_sizes(before, rest), known)
+    if not isinstance(first, Plan):
+        return
+    unchanged = {f"s{at}" for at, (was, now) in enumerate(zip(before, after, strict=False)) if was == now}
+    bound = tuple(each for each in _bound(first) if each.service in {"rest", *unchanged})
+    do_without = _place(_of_sizes(after), _with_rest_taken(known, bound), bound)
+    again = _place(_of_sizes(after, rest), known, bound)
+    if isinstance(do_without, Plan):
+        assert isinstance(again, Plan)
+        assert set(_bound(again)) >= set(bound)
+
+
+def _of_sizes(sizes: list[int], *more: Wire) -> Wire:
+    services = [{"name": f"s{at}", "gpus": gpus} for at, gpus in enumerate(sizes)]
+    return {"pools": [{"name": "gpu", "nodes": 4}], "services": [*services, *more]}
+
+
+def _with_rest_taken(known: Wire, bound: tuple[Bound, ...]) -> Wire:
+    """The nodes with what `rest` is bound to in the hands of somebody else."""
+    taken = {(each.node, index) for each in bound if each.service == "rest" for index in each.indexes}
+    nodes = []
+    for node in known["nodes"]:
+        others = [
+            {"reservedBy": "team-b/other"} if (node["name"], gpu["index"]) in taken else {} for gpu in node["gpus"]
+        ]
+        nodes.append({**node, "gpus": [{**gpu, **more} for gpu, more in zip(node["gpus"], others, strict=True)]})
+    return {"nodes": nodes}
+
+
 def _bound(plan: Plan) -> tuple[Bound, ...]:
     return tuple(
         Bound(each.service, slot.node, each.indexes, slot.name) for slot in plan.slots for each in slot.assigned

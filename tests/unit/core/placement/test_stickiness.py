@@ -191,6 +191,39 @@ def test_an_empty_slot_of_a_fixed_pool_keeps_its_node() -> None:
     assert _where(planned(wanted, known, *bound)) == {"gpu/0": "m", "gpu/1": "n"}
 
 
+def test_what_takes_the_rest_keeps_what_it_had_and_no_more() -> None:
+    """Whatever has become free since is for a new plan, which `gpusharing.io/rebalance` asks for."""
+    wanted = spec(pool(2, None), service("rest", leftover={}), service("old", 1), service("new", 1))
+    plan = planned(wanted, TWO, Bound("old", "n", (0,)), Bound("rest", "n", (2,), "gpu/0"))
+    assert picture(plan) == {"gpu/0": "rest 2 | old 0 | new 1", "gpu/1": ""}
+    assert [slot.free for slot in plan.slots] == [(3,), (0, 1, 2, 3)]
+
+
+def test_what_takes_the_rest_gives_up_what_the_others_need_and_of_its_own_the_last() -> None:
+    known = inventory(node("n", "01234567"))
+    wanted = spec(pool(1, None), service("new", 4), service("rest", leftover={}))
+    assert picture(planned(wanted, known, Bound("rest", "n", (0, 1, 2, 3, 4)))) == {
+        "gpu/0": "new 0,5,6,7 | rest 1,2,3,4"
+    }
+    cut = pool(1, None, sharing={"replicas": 2})
+    wanted = spec(cut, *(service(f"s{n}", 1, fraction="100%") for n in range(4)), service("rest", leftover={}))
+    assert picture(planned(wanted, known, Bound("rest", "n", (0, 1, 2, 3, 4))))["gpu/0"].endswith(
+        "| s3 0 | rest 1,2,3,4"
+    )
+
+
+def test_what_takes_the_rest_is_planned_anew_where_it_has_less_than_it_needs() -> None:
+    wanted = spec(pool(1, None), service("a", 1), service("rest", leftover={"min": 2}))
+    plan = planned(wanted, inventory(node("n")), Bound("a", "n", (3,)), Bound("rest", "n", (1,)))
+    assert picture(plan) == {"gpu/0": "a 3 | rest 0,1,2"}
+
+
+def test_what_takes_the_rest_gives_way_to_what_is_bound() -> None:
+    wanted = spec(pool(1, None), service("rest", leftover={}), service("a", 2))
+    plan = planned(wanted, inventory(node("n")), Bound("rest", "n", (1, 2)), Bound("a", "n", (2, 3)))
+    assert picture(plan) == {"gpu/0": "rest 0,1 | a 2,3"}
+
+
 def test_nobody_stays_on_a_node_that_a_tier_is_bound_to() -> None:
     tier = service("tier", visibleDevices="0,1", exclusiveNodes=True)
     wanted = spec(pool("auto", None), tier, service("b", 1), service("new", 1))
