@@ -7,6 +7,7 @@ import pytest
 from tests.support.planning import pool, service
 from tests.support.stage import Stage, Wire, placement_object, problems, resource, uuid
 
+from gpusharing.api.node import ReservationReport
 from gpusharing.core.placement.envmaps import EnvWrites, env_maps
 from gpusharing.core.placement.quota import Quota
 from gpusharing.core.placement.replanning import replan
@@ -366,11 +367,12 @@ def test_a_leftover_created_anew_takes_all_of_the_rest_not_only_what_its_pods_st
     wanted = edited(RL_EVAL, service("policy", 1), {"name": "rest", "leftover": {"min": 1}})
     stage.put(wanted)
     stage.settle()
-    stage.runs("a", resource("rest"), 3)
     stage.delete(P)
     stage.settle()
+    held = ReservationReport(resource=resource("rest"), gpus=[uuid("a", 3)], state="Releasing", in_use=1)
+    stage.report("a", entries=(held,))
     stage.put(wanted)
-    stage.settle()
+    stage.plan()
     assert stage.places() == {"policy": "a 0", "rest": "a 1,2,3"}
 
 
