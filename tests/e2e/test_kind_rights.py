@@ -1,24 +1,74 @@
 """The plugin's pod has the fewest rights that work: without any one of them it says what it cannot do any more."""
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 
 import pytest
 from tests.support.cluster.api import Object
-from tests.support.cluster.kind.product import DAEMON_SETS, PLUGIN, Product
+from tests.support.cluster.kind.product import DAEMON_SETS, OUR_PODS, PLUGIN, Product
 from tests.support.cluster.kind.provider import WORKERS
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.several_nodes, pytest.mark.timeout(900)]
+NODE = WORKERS[0]
 CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/gpu-sharing-system/roles"
 
 
-@pytest.fixture
-def product(installed_product: Product) -> Iterator[Product]:
-    """The product, which has all its rights again afterwards."""
+class Rights:
+    """What the plugin may do and see, to be taken away one by one; the plugin of one node is made anew each time."""
+
+    def __init__(self, product: Product) -> None:
+        self.product = product
+        self._objects = {path: product.api.get(path, PLUGIN) for path in (CLUSTER_ROLES, ROLES, DAEMON_SETS)}
+
+    def change(self, path: str = DAEMON_SETS, how: Callable[[Object], None] = lambda obj: None) -> None:
+        """Have everything as it was installed, but for this change of one object."""
+        for each, installed in self._objects.items():
+            wanted = deepcopy(installed)
+            if each == DAEMON_SETS:
+                wanted["spec"]["updateStrategy"] = {"type": "OnDelete"}
+            if each == path:
+                how(wanted)
+            wanted["metadata"].pop("resourceVersion")
+            self.product.api.replace(each, wanted)
+
+    def restart(self) -> None:
+        """Have the node's plugin made anew."""
+        before = self.product.plugin_on(NODE)["metadata"]
+        self.product.api.delete(OUR_PODS, before["name"])
+
+        def made() -> None:
+            assert self.product.plugin_on(NODE)["metadata"]["uid"] != before["uid"]
+
+        eventually(made, within=120, what="there is another pod")
+
+    def says(self, words: str) -> None:
+        """Wait until the node's plugin says these words, in its log or in the report of its node."""
+
+        def check() -> None:
+            name = self.product.plugin_on(NODE)["metadata"]["name"]
+            here = ("--namespace=gpu-sharing-system", "--tail=200")
+            log = self.product.cluster.kubectl("logs", name, *here, check=False).stdout
+            told = log + "".join(each["message"] for each in self.product.fleet.report(NODE).get("conditions", []))
+            assert words in told, told
+
+        eventually(check, within=120, what=f"the plugin says {words!r}")
+
+
+@pytest.fixture(scope="module")
+def installed_rights(installed_product: Product) -> Iterator[Rights]:
+    """The product's rights; all of them are there again afterwards."""
     installed_product.repair()
-    yield installed_product
+    yield Rights(installed_product)
     installed_product.install()
+
+
+@pytest.fixture
+def product(installed_product: Product) -> Product:
+    """The product as it is installed."""
+    installed_product.repair()
+    return installed_product
 
 
 def test_the_pod_is_not_privileged_and_sees_no_other_part_of_the_host(product: Product) -> None:
@@ -50,54 +100,30 @@ def test_the_pod_is_not_privileged_and_sees_no_other_part_of_the_host(product: P
         ("token", "the kubeconfig in $KUBECONFIG or ~/.kube/config cannot be used"),
     ],
 )
-def test_without_a_mount_it_says_what_it_cannot_do(product: Product, mount: str, said: str) -> None:
-    def drop(spec: Object) -> None:
-        [container] = spec["containers"]
+def test_without_a_mount_it_says_what_it_cannot_do(installed_rights: Rights, mount: str, said: str) -> None:
+    def drop(daemon_set: Object) -> None:
+        [container] = daemon_set["spec"]["template"]["spec"]["containers"]
         container["volumeMounts"] = [each for each in container["volumeMounts"] if each["name"] != mount]
 
-    _change_pods(product, drop)
-    _says(product, said)
+    installed_rights.change(DAEMON_SETS, drop)
+    installed_rights.restart()
+    installed_rights.says(said)
 
 
-def test_without_being_root_it_cannot_reach_the_kubelets_folder(product: Product) -> None:
-    def drop(spec: Object) -> None:
-        spec["securityContext"] |= {"runAsUser": 65532, "runAsGroup": 65532}
+def test_without_being_root_it_cannot_reach_the_kubelets_folder(installed_rights: Rights) -> None:
+    def drop(daemon_set: Object) -> None:
+        daemon_set["spec"]["template"]["spec"]["securityContext"] |= {"runAsUser": 65532, "runAsGroup": 65532}
 
-    _change_pods(product, drop)
-    _says(product, "ermission denied")
+    installed_rights.change(DAEMON_SETS, drop)
+    installed_rights.restart()
+    installed_rights.says("ermission denied")
 
 
 @pytest.mark.parametrize("resource", ["nodes", "nodes/status", "gpunodes", "gpunodes/status", "events", "configmaps"])
-def test_without_a_rule_it_is_refused_what_it_asks_for(product: Product, resource: str) -> None:
-    collection = ROLES if resource == "configmaps" else CLUSTER_ROLES
-    role = product.api.get(collection, PLUGIN)
-    role["rules"] = [rule for rule in role["rules"] if resource not in rule["resources"]]
-    product.api.replace(collection, role)
-    _change_pods(product, lambda spec: None)
-    _says(product, f'resource "{resource}"')
+def test_without_a_rule_it_is_refused_what_it_asks_for(installed_rights: Rights, resource: str) -> None:
+    def drop(role: Object) -> None:
+        role["rules"] = [rule for rule in role["rules"] if resource not in rule["resources"]]
 
-
-def _change_pods(product: Product, change: Callable[[Object], None]) -> None:
-    """Change the DaemonSet's pods, and have one made anew."""
-    workload = product.api.get(DAEMON_SETS, PLUGIN)
-    template = workload["spec"]["template"]
-    change(template["spec"])
-    template["metadata"].setdefault("annotations", {})["test"] = str(workload["metadata"]["generation"])
-    product.api.replace(DAEMON_SETS, workload)
-
-
-def _says(product: Product, words: str) -> None:
-    """Wait until a pod of the newest template says these words, in its log or in the report of its node."""
-
-    def check() -> None:
-        told = [_told(product, pod) for pod in product.newest_plugins()]
-        assert any(words in each for each in told), "\n\n".join(told)
-
-    eventually(check, within=120, what=f"the plugin says {words!r}")
-
-
-def _told(product: Product, pod: Object) -> str:
-    namespaced = ("--namespace=gpu-sharing-system", "--tail=200")
-    log = product.cluster.kubectl("logs", pod["metadata"]["name"], *namespaced, check=False).stdout
-    report = product.fleet.report(pod["spec"]["nodeName"])
-    return log + "".join(condition["message"] for condition in report.get("conditions", []))
+    installed_rights.change(ROLES if resource == "configmaps" else CLUSTER_ROLES, drop)
+    installed_rights.restart()
+    installed_rights.says(f'resource "{resource}"')

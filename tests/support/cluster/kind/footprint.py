@@ -9,7 +9,7 @@ from typing import Self
 from tests.support.cluster.keeper import hierarchies
 from tests.support.cluster.kind.network import BRIDGE
 
-_TUNABLES = (
+TUNABLES = (
     "kernel/keys/root_maxbytes",
     "kernel/keys/root_maxkeys",
     "kernel/panic",
@@ -34,7 +34,7 @@ class Footprint:
     @classmethod
     def take(cls, folder: Path) -> Self:
         """As it is now; `folder` is the run's."""
-        values = {name: _read(Path("/proc/sys", name)) for name in _TUNABLES}
+        values = {name: _read(Path("/proc/sys", name)) for name in TUNABLES}
         found = os.listdir("/sys/class/net") if Path("/sys/class/net").exists() else []
         mounts = _read(Path("/proc/self/mounts")).splitlines()
         trees = {name for hierarchy in hierarchies() for name in os.listdir(hierarchy)} if mounts else set()

@@ -214,12 +214,6 @@ class Product:
         assert len(found) == 1, [pod["metadata"]["name"] for pod in found]
         return found[0]
 
-    def newest_plugins(self) -> list[Object]:
-        """The plugin's pods that are made of the DaemonSet's present template."""
-        generation = str(self.api.get(DAEMON_SETS, PLUGIN)["metadata"]["generation"])
-        pods = self.pods("device-plugin").values()
-        return [pod for pod in pods if pod["metadata"]["labels"].get("pod-template-generation") == generation]
-
     def leader(self) -> str:
         """The pod that leads; AssertionError while none does."""
         holder = self.api.get(leases(names.NAMESPACE), names.LEASE)["spec"].get("holderIdentity") or ""
