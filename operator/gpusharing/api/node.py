@@ -181,9 +181,9 @@ class ReservationReport(Report):
     )
     state: ReservationState = Field(
         description=(
-            "Withdrawing: the GPUs leave the shared resource, and wait until no pod has them. Active: pods can have "
-            "them under this name. Conflict: a pod had one already, so all were given back. Releasing: no longer "
-            "wanted, but pods have them."
+            "Withdrawing: the GPUs leave the shared resource, and wait until no pod has them; or one could not be "
+            "reserved any more, which GpuSharingReady says. Active: pods can have them under this name. Conflict: a "
+            "pod had one already, so all were given back. Releasing: no longer wanted, but pods have them."
         )
     )
     in_use: Count = Field(default=0, description="GPUs that pods hold under this name.")

@@ -96,18 +96,24 @@ def facts_of(
     """Return the facts. `held` and `allocatable` are resource → ids; None as in `Facts`, also where nothing is served.
 
     `computing` are GPUs that processes compute on: they hold one, whatever the kubelet says; None = not known yet.
-    A GPU in MIG mode cannot be reserved, and none of those that an MPS daemon controls.
     """
     gpu_of = {mig.uuid: gpu.uuid for gpu in (inventory.gpus if inventory else ()) for mig in gpu.mig_devices}
     entries = (entry.device for entries in listing.lists.values() for entry in entries.values())
     listed = {device.base: device.gpu for device in entries}
     gpu_of |= listed
     return Facts(
-        usable=None if inventory is None or served is None else _usable(inventory, served),
+        usable=None if inventory is None or served is None else reservable(inventory, served),
         held=None if held is None or computing is None else _gpus(held, gpu_of) | computing,
         listed=frozenset(listed.values()),
         allocatable=None if allocatable is None else _gpus(allocatable, gpu_of),
     )
+
+
+def reservable(inventory: Inventory, served: ServedConfig) -> frozenset[str]:
+    """Return the GPUs that can be reserved: none in MIG mode, and none of those that an MPS daemon controls."""
+    if served.mps is not None:
+        return frozenset()
+    return frozenset(gpu.uuid for gpu in served_gpus(inventory) if not gpu.mig_mode)
 
 
 def advance_ledger(ledger: Ledger, wanted: Wanted, facts: Facts) -> Ledger:
@@ -186,12 +192,6 @@ def shared_gpus(ledger: Ledger, inventory: Inventory) -> Inventory:
     if not ledger.claims:
         return inventory
     return replace(inventory, gpus=tuple(gpu for gpu in inventory.gpus if gpu.uuid not in ledger.claims))
-
-
-def _usable(inventory: Inventory, served: ServedConfig) -> frozenset[str]:
-    if served.mps is not None:
-        return frozenset()
-    return frozenset(gpu.uuid for gpu in served_gpus(inventory) if not gpu.mig_mode)
 
 
 def _gpus(ids: Mapping[str, Iterable[str]], gpu_of: Mapping[str, str]) -> frozenset[str]:

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from gpusharing.api import names
-from gpusharing.core.devices import Inventory, base_of, replica_of
+from gpusharing.core.devices import base_of, replica_of
 from gpusharing.core.listsize import check_size
 from gpusharing.core.reservations import is_place
 from gpusharing.core.resources import Device, Resource
@@ -76,19 +76,6 @@ class Standing:
     # why it is sick
     reason: str = ""
     entry: Entry | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The counts of one resource, as `GpuNode.status` shows them."""
-
-    name: str
-    devices: int
-    healthy: int
-    withheld: int
-    retiring: int
-    # ids that the served config implies, without sick and withheld ones
-    predicted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +138,6 @@ def standing(listing: Listing, resource: str, device_id: str) -> Standing:
     return Standing("sick" if entry.sick else entry.state, entry.sick, entry)
 
 
-def rows(listing: Listing) -> tuple[Row, ...]:
-    """Return the counts of each resource, in order of the lists."""
-    return tuple(_row(name, tuple(entries.values())) for name, entries in listing.lists.items())
-
-
 def next_deadline(listing: Listing, now: float, *, linger: float = LINGER, settle: float = SETTLE) -> float | None:
     """Return when time alone may change the lists: look at PodResources then, and advance. None = never."""
     times = (
@@ -166,13 +148,6 @@ def next_deadline(listing: Listing, now: float, *, linger: float = LINGER, settl
         for wait in (settle, linger)
     )
     return min((time for time in times if time > now), default=None)
-
-
-def lost(listing: Listing, inventory: Inventory) -> dict[str, str]:
-    """Return GPU UUID → why its ids are sick, for the listed GPUs that the node no longer has."""
-    present = {gpu.uuid for gpu in inventory.gpus}
-    gpus = dict.fromkeys(entry.device.gpu for entries in listing.lists.values() for entry in entries.values())
-    return {gpu: f"{gpu} is no longer there" for gpu in gpus if gpu not in present}
 
 
 def linger_anew(listing: Listing, now: float) -> Listing:
@@ -349,9 +324,3 @@ def _same_entries(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> bool:
     if old is new:
         return True
     return len(old) == len(new) and all(a is b for a, b in zip(old.values(), new.values(), strict=True))
-
-
-def _row(name: str, entries: Sequence[Entry]) -> Row:
-    states = [entry.state for entry in entries]
-    offered = sum(entry.healthy for entry in entries)
-    return Row(name, len(entries), offered, states.count("withheld"), states.count("retiring"), offered)

@@ -11,7 +11,8 @@ from types import MappingProxyType
 from gpusharing.api.reasons import Reason
 from gpusharing.core.devices import Inventory
 from gpusharing.core.fragmentation import Fragmentation
-from gpusharing.core.listing import Listing, Row, rows
+from gpusharing.core.listcounts import Row, rows
+from gpusharing.core.listing import Listing
 from gpusharing.core.occupancy import PodDevices, held_twice
 from gpusharing.core.oneline import few, one_line
 from gpusharing.core.reservationreport import Reserved

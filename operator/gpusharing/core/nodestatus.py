@@ -19,7 +19,7 @@ from gpusharing.api.node import (
 from gpusharing.api.reasons import Reason
 from gpusharing.core.fragmentation import Fragmentation
 from gpusharing.core.inventoryreport import gpu_report
-from gpusharing.core.listing import Row, rows
+from gpusharing.core.listcounts import Row, rows
 from gpusharing.core.nodeproblems import Observed, problems
 from gpusharing.core.occupancy import held_ids, occupancy
 from gpusharing.core.oneline import few, one_line

@@ -1,6 +1,6 @@
 """How far each reservation is, as `GpuNode.status` shows it (placement guide, 5.5, 8.2)."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -27,17 +27,22 @@ class Reserved:
 
 
 def confirmed_names(
-    before: Confirmed, listing: Listing, streams: Collection[str], allocatable: Mapping[str, Collection[str]] | None
+    before: Confirmed,
+    listing: Listing,
+    streams: Collection[str],
+    allocatable: Mapping[str, Collection[str]] | None,
+    misfits: Set[str],
 ) -> Confirmed:
     """Return the names of placements that pods can have: with a stream open, and with every id confirmed.
 
     `allocatable` is the kubelet's word on the lists as they are now; None = it is not known, and what it confirmed of
-    the same ids still holds.
+    the same ids still holds. A broken GPU is expected to be well again, and does not count; but no pod has a name with
+    one of the `misfits`, which could not be reserved any more.
     """
     found = {}
     for name in filter(is_place, listing.lists):
         current = {id_: entry for id_, entry in listing.lists[name].items() if entry.state != "retiring"}
-        if not current or name not in streams:
+        if not current or name not in streams or any(entry.device.gpu in misfits for entry in current.values()):
             continue
         if allocatable is None:
             holds = current.keys() <= before.get(name, frozenset())

@@ -57,22 +57,6 @@ class Resource:
         return self.replicas == 1 and all(device.base == device.gpu for device in self.devices)
 
 
-def gone(resources: Sequence[Resource], inventory: Inventory) -> dict[str, str]:
-    """Return UUID → why it is sick, for whole GPUs and MIG devices that should be listed, and that the node has lost.
-
-    A config that does not fit MIG's new state is refused, and what it made of the old one stays listed (decision 36);
-    a GPU that is reserved stays so.
-    """
-    present = {gpu.uuid for gpu in inventory.gpus} | {mig.uuid for gpu in inventory.gpus for mig in gpu.mig_devices}
-    bases = dict.fromkeys(
-        device.base
-        for each in resources
-        for device in each.devices
-        if device.base != device.gpu or each.replicas == 1  # with 60,000 shares of whole GPUs this counts
-    )
-    return {base: f"{base} is no longer there" for base in bases if base not in present}
-
-
 def resources_of(config: ServedConfig, inventory: Inventory) -> tuple[Resource, ...]:
     """Return what the config makes of the hardware, by name. Raises InvalidInput where NVIDIA's plugin would exit."""
     gpus = served_gpus(inventory)

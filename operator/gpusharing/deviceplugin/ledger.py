@@ -8,7 +8,7 @@ Without a ledger, at the first start or where it was lost, only what pods hold u
 the API server has said what is reserved: any other GPU may be somebody's (placement guide, 8.2).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from types import MappingProxyType
 
 from gpusharing.core.devices import Inventory
@@ -108,9 +108,10 @@ class LedgerKeeper:
         held: Mapping[str, Collection[str]],
         streams: Collection[str],
         allocatable: Mapping[str, Collection[str]] | None,
+        misfits: Set[str],
     ) -> Reserved:
         """Return what there is to report; the arguments are those of `confirmed_names` and `reservation_reports`."""
-        self._confirmed = confirmed_names(self._confirmed, listing, streams, allocatable)
+        self._confirmed = confirmed_names(self._confirmed, listing, streams, allocatable, misfits)
         rows = reservation_reports(self.ledger, self.wanted or Wanted(), listing, held, self._confirmed)
         generation = self.ledger.generation if self.wanted is None else self.wanted.generation
         return Reserved(generation, rows, frozenset(self.ledger.claims), self.problem)

@@ -22,14 +22,15 @@ from gpusharing.core.listing import (
     advance,
     linger_anew,
     listed_resources,
-    lost,
     next_deadline,
 )
 from gpusharing.core.nodeproblems import Observed
 from gpusharing.core.options import Options
+from gpusharing.core.reservationreport import Reserved
 from gpusharing.core.reservations import Wanted
-from gpusharing.core.resources import Resource, gone
+from gpusharing.core.resources import Resource
 from gpusharing.core.serving import ServedConfig
+from gpusharing.core.sickness import all_sick, sick_devices, unreservable
 from gpusharing.deviceplugin.config_source import Desired
 from gpusharing.deviceplugin.decider import SHORTEST, Decider, DecisionTimes
 from gpusharing.deviceplugin.edges import Hardware, Host, Server
@@ -271,9 +272,9 @@ class Plugin:
     def _sick_among(self, wanted: Sequence[Resource]) -> Mapping[str, str]:
         inventory = self._hardware.inventory
         if inventory is None:
-            why = self._hardware.problem or GPUS_NOT_SEEN
-            return {entry.device.gpu: why for entries in self._listing.lists.values() for entry in entries.values()}
-        return {**lost(self._listing, inventory), **gone(wanted, inventory), **self._hardware.sick}
+            return all_sick(self._listing, self._hardware.problem or GPUS_NOT_SEEN)
+        ledger = self._reservations.ledger
+        return sick_devices(self._listing, wanted, ledger, inventory, self.served, self._hardware.sick)
 
     # --- who hears of it
 
@@ -313,6 +314,11 @@ class Plugin:
             return RESERVATIONS_NOT_KNOWN
         return CONFIG_NOT_KNOWN if self._decider.desired is None and self.served is None else ""
 
+    def _reserved(self) -> Reserved:
+        misfits = unreservable(self._reservations.ledger, self._hardware.inventory, self.served)
+        held, streams = self._usage.held() or {}, self._servers.streaming
+        return self._reservations.report(self._listing, held, streams, self._word.allocatable, misfits.keys())
+
     def _observe(self) -> Observed:
         decision, desired, hardware, usage = self._decider.decision, self._decider.desired, self._hardware, self._usage
         fitted, wanted = decision.fitted, decision.wanted
@@ -321,9 +327,7 @@ class Plugin:
             nvml_error=hardware.problem,
             sick=self._sick,
             listing=self._listing,
-            reservations=self._reservations.report(
-                self._listing, usage.held() or {}, self._servers.streaming, self._word.allocatable
-            ),
+            reservations=self._reserved(),
             served=self.served,
             wanted=wanted.served if wanted else None,
             desired=desired.name if desired else "",

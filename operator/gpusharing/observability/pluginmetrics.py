@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from gpusharing.api.node import ReservationState
 from gpusharing.core.fragmentation import Fragmentation
-from gpusharing.core.listing import rows
+from gpusharing.core.listcounts import rows
 from gpusharing.core.nodeproblems import Observed, problems
 from gpusharing.core.occupancy import held_twice, occupancy
 from gpusharing.observability.metrics import resource_of

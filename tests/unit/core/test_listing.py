@@ -6,19 +6,10 @@ import pytest
 from tests.support.hardware import ConfigBuilder, HardwareBuilder, gpu_uuid, make_config, make_hardware, mig_uuid
 
 from gpusharing.core.errors import InvalidInput
-from gpusharing.core.listing import (
-    Listing,
-    Row,
-    Standing,
-    advance,
-    check_fit,
-    linger_anew,
-    lost,
-    next_deadline,
-    rows,
-    standing,
-)
+from gpusharing.core.listcounts import Row, rows
+from gpusharing.core.listing import Listing, Standing, advance, check_fit, linger_anew, next_deadline, standing
 from gpusharing.core.resources import Device, Resource, resources_of
+from gpusharing.core.sickness import lost
 
 GPU, SHARED, SMALL, BIG = "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 G0, G1 = gpu_uuid(0), gpu_uuid(1)

@@ -13,8 +13,10 @@ from gpusharing.api.node import ResourceReport
 from gpusharing.core.advertise import predicted
 from gpusharing.core.devices import base_of, replica_of
 from gpusharing.core.inventoryreport import gpu_report
-from gpusharing.core.listing import Listing, advance, check_fit, lost, next_deadline, rows, standing
+from gpusharing.core.listcounts import rows
+from gpusharing.core.listing import Listing, advance, check_fit, next_deadline, standing
 from gpusharing.core.resources import resources_of
+from gpusharing.core.sickness import lost
 
 GPU, SHARED, SMALL = "nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-1g.10gb"
 A, B, C, D = (f"MIG-{letter * 4}" for letter in "abcd")

@@ -28,7 +28,8 @@ def listed(ledger: Ledger, before: Listing = Listing(), **options: Any) -> Listi
 
 
 ALLOCATABLE = {JUDGE: {G0}, POLICY: {G1, G2}, "nvidia.com/gpu": {G3}}
-CONFIRMED = confirmed_names({}, listed(BOTH), {JUDGE, POLICY}, ALLOCATABLE)
+NONE: frozenset[str] = frozenset()
+CONFIRMED = confirmed_names({}, listed(BOTH), {JUDGE, POLICY}, ALLOCATABLE, NONE)
 
 
 def states(ledger: Ledger, wanted: Wanted, listing: Listing, confirmed: Any = CONFIRMED) -> dict[str, str]:
@@ -40,23 +41,29 @@ def states(ledger: Ledger, wanted: Wanted, listing: Listing, confirmed: Any = CO
 
 def test_a_name_is_confirmed_with_a_stream_and_every_healthy_id_of_it() -> None:
     assert dict(CONFIRMED) == {JUDGE: {G0}, POLICY: {G1, G2}}
-    assert confirmed_names({}, listed(BOTH), {POLICY}, ALLOCATABLE).keys() == {POLICY}
-    assert confirmed_names({}, listed(BOTH), {JUDGE, POLICY}, {POLICY: {G1}}) == {}
+    assert confirmed_names({}, listed(BOTH), {POLICY}, ALLOCATABLE, NONE).keys() == {POLICY}
+    assert confirmed_names({}, listed(BOTH), {JUDGE, POLICY}, {POLICY: {G1}}, NONE) == {}
 
 
 def test_while_the_kubelets_word_is_not_known_what_it_confirmed_of_the_same_ids_holds() -> None:
-    assert confirmed_names(CONFIRMED, listed(BOTH), {JUDGE, POLICY}, None) == CONFIRMED
-    assert confirmed_names({}, listed(BOTH), {JUDGE, POLICY}, None) == {}
+    assert confirmed_names(CONFIRMED, listed(BOTH), {JUDGE, POLICY}, None, NONE) == CONFIRMED
+    assert confirmed_names({}, listed(BOTH), {JUDGE, POLICY}, None, NONE) == {}
     more = replace(BOTH, claims={**BOTH.claims, G3: Claim("reserved", JUDGE, (JUDGE,))})
-    assert confirmed_names(CONFIRMED, listed(more), {JUDGE, POLICY}, None).keys() == {POLICY}
+    assert confirmed_names(CONFIRMED, listed(more), {JUDGE, POLICY}, None, NONE).keys() == {POLICY}
 
 
 def test_an_id_of_a_broken_gpu_need_not_be_confirmed_and_one_that_is_withheld_must_not() -> None:
     sick = listed(BOTH, sick={G2: "XID 79"})
-    assert confirmed_names({}, sick, {POLICY}, {POLICY: {G1}}).keys() == {POLICY}
+    assert confirmed_names({}, sick, {POLICY}, {POLICY: {G1}}, NONE).keys() == {POLICY}
     withheld = listed(BOTH, held={"nvidia.com/gpu": frozenset({G1})})
     assert withheld.lists[POLICY][G1].state == "withheld"
-    assert confirmed_names({}, withheld, {POLICY}, {POLICY: {G2}}) == {}
+    assert confirmed_names({}, withheld, {POLICY}, {POLICY: {G2}}, NONE) == {}
+
+
+def test_a_name_with_a_gpu_that_could_not_be_reserved_any_more_is_one_that_no_pod_gets_as_a_whole() -> None:
+    listing = listed(BOTH, sick={G2: "in MIG mode"})
+    assert confirmed_names(CONFIRMED, listing, {JUDGE, POLICY}, None, {G2}).keys() == {JUDGE}
+    assert confirmed_names({}, listing, {JUDGE, POLICY}, {JUDGE: {G0}, POLICY: {G1}}, {G2}).keys() == {JUDGE}
 
 
 # --- states

@@ -483,10 +483,47 @@ async def test_a_gpu_that_breaks_is_unhealthy_under_its_name_and_no_other_servic
         await asyncio.sleep(3)
         assert shown(node) == {GPU: [G3], JUDGE: [G0], POLICY: [G1]}
         assert states(node) == {JUDGE: "Active", POLICY: "Active"}
-        node.see(make_hardware(4).without(2).build())
-        node.hardware.sick = {}
-        await asyncio.sleep(3)
-        assert node.listed(POLICY) == {G1: True, G2: False}
+
+
+@pytest.mark.parametrize("why", ["lost", "in MIG mode", "served by MPS"])
+async def test_a_reserved_gpu_that_could_not_be_reserved_any_more_starts_no_pod_and_is_told_until_it_can(
+    why: str,
+) -> None:
+    async with node_with(disk := Disk()).running() as node:
+        node.desire(shared(4))
+        await reserved(node, P01[1])
+        node.hold("policy-0", G1, resource=POLICY)
+        if why == "served by MPS":
+            node.desire(shared(4).replace("timeSlicing", "mps") + "flags: {mpsRoot: /run/nvidia/mps}\n", "m")
+        else:
+            hardware = make_hardware(4)
+            node.see((hardware.without(2) if why == "lost" else hardware.mig(2, "1g.10gb")).build())
+        await asyncio.sleep(40)
+        assert node.listed(POLICY) == {G1: why != "served by MPS", G2: False}
+        with pytest.raises(InvalidInput, match="is unhealthy"):
+            await allocated(node, POLICY, G2)
+        assert states(node) == {POLICY: "Withdrawing"}
+        assert claims(disk) == {G1: "reserved", G2: "reserved"}
+        assert "GpuUnhealthy" in node.problems
+        assert (G2 in node.observed.sick, G0 in node.observed.sick) == (True, False)
+        if why == "served by MPS":
+            node.desire(shared(4), "t")
+        else:
+            node.see(FOUR)
+        await asyncio.sleep(40)
+        assert states(node) == {POLICY: "Active"}
+        assert shown(node)[POLICY] == [G1, G2]
+
+
+async def test_a_gpu_that_could_not_be_reserved_any_more_is_released_as_any_other() -> None:
+    async with node_with(disk := Disk()).running() as node:
+        node.desire(shared(4))
+        await reserved(node, P01[1])
+        node.see(make_hardware(4).mig(2, "1g.10gb").build())
+        await reserved(node, generation=3)
+        await asyncio.sleep(20)
+        assert (claims(disk), states(node)) == ({}, {})
+        assert node.observed.sick == {}
 
 
 # --- E11, E13: released
