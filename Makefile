@@ -61,6 +61,13 @@ kind: setup  ## fetch and build what GPUSHARING_CLUSTER=kind needs, into the cac
 e2e: $(if $(filter kind,$(GPUSHARING_CLUSTER)),kind,cluster)  ## every sample, from kubectl apply to Ready; pods on a real kubelet
 	@$(RUN)pytest tests/e2e
 
+# with a Docker of their own (no Docker runs, and root) they can run side by side: make -j 2 e2e-kind
+ON_KIND := $(addprefix e2e-kind-,1.34.4 1.37.2)
+e2e-kind: $(ON_KIND)  ## the e2e tests on kind, on the oldest Kubernetes and the newest
+
+$(ON_KIND): e2e-kind-%: setup
+	@$(MAKE) --no-print-directory e2e GPUSHARING_CLUSTER=kind GPUSHARING_KUBERNETES=$*
+
 e2e-newest: export GPUSHARING_KUBELET := 1.37.2
 e2e-newest: cluster  ## what kubelets do differently, on the newest one; the control plane stays the oldest
 	@$(RUN)python -m tests.support.cluster.binaries --node
@@ -87,4 +94,4 @@ image: ## the container image; IMAGE=name:tag, BASE=python image
 clean:  ## remove the environment and what tests left; the cache stays
 	rm -rf $(VENV) dist bench-results .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help setup lock cluster kind generate lint types unit integration e2e e2e-newest test collected bench demo image clean
+.PHONY: help setup lock cluster kind generate lint types unit integration e2e e2e-kind $(ON_KIND) e2e-newest test collected bench demo image clean
