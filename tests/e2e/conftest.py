@@ -26,7 +26,7 @@ def installed_product(cluster: Cluster) -> Product:
 @pytest.fixture(autouse=True)
 def _no_product_in_pods(request: pytest.FixtureRequest) -> None:
     """On kind, tests that run the controller as a process take it out of its pods first; elsewhere it has none."""
-    if KIND and "cluster" in request.fixturenames and not request.node.get_closest_marker(SEVERAL_NODES):
+    if KIND and _runs_the_controller_itself(request.node):
         cluster: Cluster = request.getfixturevalue("cluster")
         install(cluster)
         here = f"--namespace={names.NAMESPACE}"
@@ -40,10 +40,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if unfit:
         config.hook.pytest_deselected(items=unfit)
         items[:] = [item for item in items if item not in unfit]
+    if KIND:
+        items.sort(key=_runs_the_controller_itself)  # last: the product is not installed again for the others
 
 
 def _belongs_here(item: pytest.Item) -> bool:
     return "e2e" in item.path.parts
+
+
+def _runs_the_controller_itself(item: pytest.Item) -> bool:
+    return "cluster" in getattr(item, "fixturenames", ()) and item.get_closest_marker(SEVERAL_NODES) is None
 
 
 def _fits(item: pytest.Item) -> bool:
