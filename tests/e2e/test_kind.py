@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterator
 
 import pytest
 from tests.support.cluster.api import NODES, POLICIES
-from tests.support.cluster.kind.product import OUR_PODS, KindPod, Product
+from tests.support.cluster.kind.product import OUR_PODS, PATIENCE, KindPod, Product
 from tests.support.cluster.kind.provider import WORKERS
 from tests.support.eventually import eventually
 from tests.support.install import ROOT
 from tests.support.pods import PODS
 
 # the first test waits for the cluster; one waits until a node is given up
-pytestmark = [pytest.mark.several_nodes, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.several_nodes, pytest.mark.timeout(1800)]
 T4, A6000 = WORKERS
 T4_GPUS, A6000_GPUS = 4, 3
 OUTSIDE = "203.0.113.7"  # an address that nobody has (RFC 5737)
@@ -48,7 +48,7 @@ def test_a_packet_for_an_address_outside_the_cluster_is_refused(product: Product
 def test_policies_per_model_have_different_results_on_the_two_workers(product: Product) -> None:
     product.cluster.kubectl("apply", "-f", str(ROOT / "config/samples/per-model.yaml"))
     for policy in ("per-model", "per-model-a6000"):
-        product.cluster.kubectl("wait", "--for=condition=Ready", f"gsp/{policy}", "--timeout=120s")
+        product.cluster.kubectl("wait", "--for=condition=Ready", f"gsp/{policy}", f"--timeout={PATIENCE}s")
     product.offer(**{T4: 2 * T4_GPUS, A6000: 6 * A6000_GPUS})
     for node in WORKERS:
         pod = product.pod(f"on-{node}", node)
@@ -80,12 +80,12 @@ def test_pods_survive_a_kubelet_that_is_killed(product: Product) -> None:
 def test_gpu_pods_come_back_with_gpus_after_a_reboot(product: Product) -> None:
     shared(product, 4)
     product.deploy("serving", A6000, 2, replicas=3)
-    before = eventually(lambda: _all_run(product, 3), within=120, what="the pods run")
+    before = eventually(lambda: _all_run(product, 3), within=PATIENCE, what="the pods run")
 
     product.cluster.docker("restart", A6000)
 
     # a kubelet that starts before the plugin may refuse a pod for good: then the Deployment has made another
-    after = eventually(lambda: _all_run(product, 3, without=before), within=240, what="the pods run again")
+    after = eventually(lambda: _all_run(product, 3, without=before), within=PATIENCE, what="the pods run again")
     product.offer(**{T4: 4 * T4_GPUS, A6000: 4 * A6000_GPUS})
     product.applied("everywhere")
     for pod in after.values():
@@ -103,7 +103,7 @@ def test_a_node_that_hangs_keeps_its_pods_and_catches_up(product: Product) -> No
         product.ready(A6000, "Unknown")
         product.ask("everywhere", 3)
         product.fleet.becomes("everywhere", "Applied", "Unknown", "AwaitingReport")
-        eventually(lambda: _count(product, T4, 3 * T4_GPUS), within=60, what="the other worker goes on")
+        eventually(lambda: _count(product, T4, 3 * T4_GPUS), within=PATIENCE, what="the other worker goes on")
     finally:
         product.cluster.docker("unpause", A6000)
 
@@ -125,7 +125,7 @@ def test_a_node_that_is_deleted_and_joins_again_gets_its_config(product: Product
         found = {node["metadata"]["name"]: node["metadata"]["uid"] for node in product.api.list(NODES)}
         assert found.get(A6000, before) != before, found
 
-    eventually(joined, within=120, what="the node has joined again")
+    eventually(joined, within=PATIENCE, what="the node has joined again")
     product.ready(A6000, "True")
     product.offer(**{T4: 4 * T4_GPUS, A6000: 4 * A6000_GPUS})
     product.applied("everywhere")

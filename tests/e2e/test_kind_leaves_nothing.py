@@ -17,11 +17,16 @@ import pytest
 from tests.support.cluster.keeper import hierarchies
 from tests.support.cluster.kind.footprint import TUNABLES
 from tests.support.cluster.kind.machine import missing
+from tests.support.cluster.kind.product import PATIENCE
 from tests.support.cluster.kind.tools import bring_docker, docker_environment
 from tests.support.eventually import eventually
 from tests.support.install import ROOT
 
-pytestmark = [pytest.mark.several_nodes, pytest.mark.skipif(bool(missing()), reason=f"needs {missing()}")]
+pytestmark = [
+    pytest.mark.several_nodes,
+    pytest.mark.timeout(1800),
+    pytest.mark.skipif(bool(missing()), reason=f"needs {missing()}"),
+]
 # as `pytest` does, and without the Docker that may be on the PATH: what becomes of that one is not ours to compare
 START = """
 import os
@@ -79,10 +84,10 @@ def cgroups() -> set[str]:
 def test_nothing_is_left_of_a_cluster_after_ctrl_c(folder: Path) -> None:
     before, others = machine(folder), cgroups()
     with starting(folder) as process:
-        eventually(lambda: _kubeadm_runs(others), within=180, what="a node is being set up")
+        eventually(lambda: _kubeadm_runs(others), within=PATIENCE, what="a node is being set up")
         assert len(cgroups() - others) == 1
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=120) != 0
+        assert process.wait(timeout=PATIENCE) != 0
     assert "KeyboardInterrupt" in (folder / "said").read_text()
     assert (machine(folder), cgroups()) == (before, others)
 
@@ -90,7 +95,7 @@ def test_nothing_is_left_of_a_cluster_after_ctrl_c(folder: Path) -> None:
 def test_nothing_is_left_of_a_cluster_that_does_not_come_up(folder: Path) -> None:
     before, others = machine(folder), cgroups()
     with starting(folder, GPUSHARING_KIND_IMAGE="127.0.0.1:1/no-such-image:1") as process:
-        assert process.wait(timeout=180) == 1
+        assert process.wait(timeout=PATIENCE) == 1
     last_line = (folder / "said").read_text().splitlines()[-1]
     assert "ClusterError: docker pull --quiet failed" in last_line
     assert (machine(folder), cgroups()) == (before, others)

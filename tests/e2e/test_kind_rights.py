@@ -5,11 +5,11 @@ from copy import deepcopy
 
 import pytest
 from tests.support.cluster.api import Object
-from tests.support.cluster.kind.product import DAEMON_SETS, OUR_PODS, PLUGIN, Product
+from tests.support.cluster.kind.product import DAEMON_SETS, OUR_PODS, PATIENCE, PLUGIN, Product
 from tests.support.cluster.kind.provider import WORKERS
 from tests.support.eventually import eventually
 
-pytestmark = [pytest.mark.several_nodes, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.several_nodes, pytest.mark.timeout(1800)]
 NODE = WORKERS[0]
 CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/gpu-sharing-system/roles"
@@ -41,7 +41,7 @@ class Rights:
         def made() -> None:
             assert self.product.plugin_on(NODE)["metadata"]["uid"] != before["uid"]
 
-        eventually(made, within=120, what="there is another pod")
+        eventually(made, within=PATIENCE, what="there is another pod")
 
     def says(self, words: str) -> None:
         """Wait until the node's plugin says these words, in its log or in the report of its node."""
@@ -53,7 +53,7 @@ class Rights:
             told = log + "".join(each["message"] for each in self.product.fleet.report(NODE).get("conditions", []))
             assert words in told, told
 
-        eventually(check, within=120, what=f"the plugin says {words!r}")
+        eventually(check, within=PATIENCE, what=f"the plugin says {words!r}")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,8 @@ DAEMON_SETS = f"/apis/apps/v1/namespaces/{names.NAMESPACE}/daemonsets"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 OUR_PODS = pods(names.NAMESPACE)
 _FOLDERS = ("/var/lib/kubelet/device-plugins", "/var/lib/gpu-sharing", "/var/run/cdi")
-_SECONDS = 120
+# a guard against hanging: a calm machine needs a tenth of it
+PATIENCE = 300
 
 
 class KindPod(Pod):
@@ -65,12 +66,12 @@ class Product:
         command = [sys.executable, "-m", "gpusharing", "cleanup", f"--kubeconfig={self.cluster.kubeconfig}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        self.cluster.kubectl("delete", "-k", str(KUSTOMIZATION), f"--timeout={_SECONDS}s")
+        self.cluster.kubectl("delete", "-k", str(KUSTOMIZATION), f"--timeout={PATIENCE}s")
         return done.stdout + done.stderr
 
     def rolled_out(self, workload: str, namespace: str = names.NAMESPACE) -> None:
         """Wait until a workload is as it was last applied, and ready."""
-        self.cluster.kubectl("rollout", "status", workload, f"--namespace={namespace}", f"--timeout={_SECONDS}s")
+        self.cluster.kubectl("rollout", "status", workload, f"--namespace={namespace}", f"--timeout={PATIENCE}s")
 
     def repair(self) -> None:
         """Install it again if another test took it away."""
@@ -117,7 +118,7 @@ class Product:
             assert found.get("observedGeneration") == obj["metadata"]["generation"], obj.get("status")
             assert found["status"] == "True", (found, self.fleet.labels())
 
-        eventually(check, within=_SECONDS, what=f"policy {policy} is Applied")
+        eventually(check, within=PATIENCE, what=f"policy {policy} is Applied")
 
     # --- nodes
 
@@ -133,7 +134,7 @@ class Product:
             found = {node: self.count(node) for node in counts}
             assert found == counts, (found, counts)
 
-        eventually(check, within=_SECONDS, what=f"the nodes offer {counts}")
+        eventually(check, within=PATIENCE, what=f"the nodes offer {counts}")
 
     def ready(self, node: str, status: str) -> None:
         """Wait until a node's condition Ready has this status."""
@@ -142,7 +143,7 @@ class Product:
             conditions = {entry["type"]: entry["status"] for entry in self.api.get(NODES, node)["status"]["conditions"]}
             assert conditions["Ready"] == status, conditions
 
-        eventually(check, within=_SECONDS, what=f"{node} is Ready={status}")
+        eventually(check, within=PATIENCE, what=f"{node} is Ready={status}")
 
     # --- pods
 
@@ -156,7 +157,7 @@ class Product:
     def pod(self, name: str, node: str, gpus: int = 1, **spec: Any) -> KindPod:
         """Create a pod on a node and wait until it runs."""
         pod = self.create(name, node, gpus, **spec)
-        pod.runs()
+        pod.runs(within=PATIENCE)
         return pod
 
     def deploy(self, name: str, node: str, gpus: int, replicas: int) -> None:
@@ -187,7 +188,7 @@ class Product:
             left = [pod["metadata"]["name"] for pod in self.api.list(PODS)]
             assert not left, left
 
-        eventually(gone, within=_SECONDS, what="the pods are gone")
+        eventually(gone, within=PATIENCE, what="the pods are gone")
 
     def gpus(self, pod: Pod) -> list[str]:
         """The GPUs that a pod was given, or was given a part of, as its container tells."""

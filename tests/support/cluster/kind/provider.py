@@ -32,7 +32,7 @@ CONFIG = ROOT / "hack/kind/cluster.yaml"
 CONTROL_PLANE = f"{NAME}-control-plane"
 WORKERS = (f"{NAME}-worker", f"{NAME}-worker2")
 _TO_WORKERS = (f"--name={NAME}", f"--nodes={WORKERS[0]},{WORKERS[1]}")
-_READY_SECONDS = 120
+_READY_SECONDS = 300
 
 
 class KindCluster(Access):
@@ -163,7 +163,7 @@ def _refuse_left_over(docker: Docker) -> None:
 
 def _create(docker: Docker, kind: Path, image: str, folder: Path) -> None:
     options = [f"--name={NAME}", f"--image={image}", f"--config={CONFIG}", f"--kubeconfig={folder}/admin.kubeconfig"]
-    command = (str(kind), "create", "cluster", *options, "--retain", "--wait=90s")
+    command = (str(kind), "create", "cluster", *options, "--retain", "--wait=300s")
     try:
         docker.run(*command, check=True, KIND_EXPERIMENTAL_DOCKER_NETWORK=NETWORK)
     except ClusterError as error:
