@@ -315,9 +315,13 @@ def test_env_writes_config_maps_where_the_right_is_given(stage: Stage, account: 
             stage.apply("q", {"pools": [pool(1, None)], "services": [service("x", 1)]})
             stage.becomes("True", "Active")
             policy = stage.api.get(maps, "p.policy")
+            stage.apply("p", {**RL_EVAL, "enforcement": "env", "lead": "judge", "services": RL_EVAL["services"][:1]})
+            stage.becomes("True", "Active")
+            left = stage.api.get(maps, "p.policy")
         finally:
             stage.fleet.cluster.kubectl("delete", *files)
     assert stage.places("q") == {"x": "a 3"}
     assert policy["data"]["a"].splitlines()[:2] == ["CUDA_VISIBLE_DEVICES=1,2", "CUDA_DEVICE_ORDER=PCI_BUS_ID"]
     assert policy["metadata"]["ownerReferences"][0]["name"] == "p"
+    assert "data" not in left
     assert set(stage.told("a") or {}) == {resource("x", "q")}

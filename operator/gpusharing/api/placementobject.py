@@ -74,6 +74,10 @@ class StoredAssignment(Report):
     exclusive: bool = Field(
         default=True, description="false: other services may have names over the same GPUs (fraction, shareWith)."
     )
+    exported: bool | None = Field(
+        default=None,
+        description="With enforcement: env, whether its GPUs are named to it; false where it has the node to itself.",
+    )
     count: Count = Field(default=0, description="How many of it a pod asks for.")
     in_use: Count = Field(default=0, description="How many of them pods hold.")
     idle_since: Timestamp | None = Field(default=None, description="Since when no pod holds any; absent = one does.")

@@ -216,9 +216,7 @@ async def test_another_service_that_shares_gpus_is_told_anew() -> None:
     cluster.put(SHARING)
     async with cluster.played(2):
         more = [*SHARING["spec"]["services"], service("z", shareWith="x")]
-        spec = {**SHARING["spec"], "services": more}
-        kept = cluster.api.kept[STATUS.removesuffix("/status")]
-        cluster.context.enqueue(cluster.put({**kept, "metadata": {**kept["metadata"], "generation": 2}, "spec": spec}))
+        cluster.context.enqueue(cluster.put(edited(cluster, 2, services=more)))
         await asyncio.sleep(3)
     assert cluster.api.events.count("SharedNoIsolation") == 1
     assert [path.startswith(paths.events("team-a")) for path in cluster.api.merged] == [True]
@@ -262,6 +260,51 @@ async def test_reservations_stay_while_the_crd_of_placements_is_gone() -> None:
         await asyncio.sleep(3)
     assert cluster.api.kept[GPU_NODE]["spec"] == {"reservations": []}
     assert "ReleaseHeld" in cluster.api.events
+
+
+# --- ConfigMaps of `enforcement: env`
+
+ENV = placement_object("p", {**P["spec"], "enforcement": "env"})
+OF_POLICY = f"{paths.configmaps('team-a')}/p.policy"
+
+
+def edited(cluster: Cluster, generation: int, **spec: Any) -> Object:
+    """The placement as the server has it, after an edit of its spec."""
+    kept = cluster.api.kept[STATUS.removesuffix("/status")]
+    return {
+        **kept,
+        "metadata": {**kept["metadata"], "generation": generation},
+        "spec": {**kept["spec"], **spec},
+    }
+
+
+@pytest.mark.parametrize("error", [None, FORBIDDEN], ids=["allowed", "forbidden"])
+async def test_the_config_map_of_a_service_that_leaves_is_emptied_before_the_new_plan_is_stored(
+    error: ApiError | None,
+) -> None:
+    cluster = Cluster(status_pace=1)
+    cluster.put(ENV)
+    async with cluster.played(2) as context:
+        before = len(cluster.api.written())
+        if error is not None:
+            cluster.api.fails(OF_POLICY, error)
+        context.enqueue(cluster.put(edited(cluster, 2, services=[service("judge", 1)])))
+        await asyncio.sleep(3)
+    first, second, *_ = cluster.api.written()[before:]
+    assert (first.path, first.body["data"]) == (OF_POLICY, {})
+    assert second.path == STATUS
+    assert [each["name"] for each in second.body["status"]["services"]] == ["judge"]
+
+
+async def test_a_placement_that_is_reserved_for_a_while_has_its_config_maps_emptied_and_written_anew() -> None:
+    cluster = Cluster(status_pace=1)
+    cluster.put(ENV)
+    async with cluster.played(2) as context:
+        for generation, enforcement in ((2, "reserve"), (3, "env")):
+            context.enqueue(cluster.put(edited(cluster, generation, enforcement=enforcement)))
+            await asyncio.sleep(3)
+    written = [list(write.body["data"]) for write in cluster.api.written(OF_POLICY)]
+    assert written == [["a"], [], ["a"]]
 
 
 # --- lists

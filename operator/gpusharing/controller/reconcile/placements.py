@@ -12,8 +12,8 @@ from gpusharing.controller.context import Context
 from gpusharing.controller.keys import PLACEMENTS_KEY
 from gpusharing.core import events
 from gpusharing.core.errors import ApiError
-from gpusharing.core.placement.envmaps import EnvWrites, env_maps
-from gpusharing.core.placement.replanning import replan
+from gpusharing.core.placement.envmaps import EnvWrites, emptied_maps, env_maps
+from gpusharing.core.placement.replanning import Decision, replan
 from gpusharing.core.placement.standing import placement_status
 from gpusharing.core.placement.stored import Placement
 from gpusharing.kube.apply import apply_env_map, apply_placement_status
@@ -54,6 +54,7 @@ async def _reconcile(context: Context, key: str) -> None:
     decision = replan(cluster, placement)
     if decision.look_again is not None:
         context.queue.add_later(PLACEMENTS_KEY, decision.look_again.total_seconds() + 0.01)
+    await _empty_env(context, placement, decision)
     env = await _write_env(context, placement, moved=decision.moved)
     status = placement_status(cluster, decision, env)
     if status == placement.status:
@@ -89,6 +90,18 @@ async def _write_env(context: Context, placement: Placement, *, moved: bool) -> 
             return EnvWrites(refused=f"ConfigMap {body['metadata']['name']} cannot be written: {error.message}")
     written[placement.key] = wanted
     return EnvWrites()
+
+
+async def _empty_env(context: Context, placement: Placement, decision: Decision) -> None:
+    """Empty the ConfigMaps of services that the next plan has not, before that is stored and they are forgotten."""
+    for body in emptied_maps(placement, decision.services):
+        context.cache.placing.env_written.pop(placement.key, None)
+        try:
+            await context.write(partial(apply_env_map, context.client, body))
+        except ApiError as error:
+            if error.retry:
+                raise
+            log.warning("ConfigMap cannot be emptied", name=body["metadata"]["name"], why=error.message)
 
 
 async def _write(context: Context, placement: Placement, status: PlacementStatus) -> bool:

@@ -3,7 +3,7 @@
 A container that sees every GPU of its node takes the key of its node, and with it the GPUs that are its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,17 +25,39 @@ class EnvWrites:
 def env_maps(placement: Placement) -> Iterator[dict[str, Any]]:
     """Yield the ConfigMaps of the stored plan; that of a service without GPUs has no keys."""
     for service in placement.status.services:
-        yield {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": f"{placement.name}.{service.name}",
-                "namespace": placement.namespace,
-                "labels": {names.PLACEMENT_LABEL: placement.name, names.SERVICE_LABEL: service.name},
-                "ownerReferences": [_owner(placement)],
-            },
-            "data": _keys(service),
-        }
+        yield _map(placement, service.name, _keys(service))
+
+
+def emptied_maps(placement: Placement, services: Sequence[PlacedService]) -> Iterator[dict[str, Any]]:
+    """Yield the ConfigMaps of the stored plan that the next one, `services`, has not: without keys, so nobody's GPUs.
+
+    They go with the placement. To delete them the controller would need the right to delete any ConfigMap anywhere.
+    """
+    if not _by_env(placement.status.services):
+        return
+    stay = {each.name for each in services} if _by_env(services) else set()
+    for service in placement.status.services:
+        if service.name not in stay:
+            yield _map(placement, service.name, {})
+
+
+def _by_env(services: Sequence[PlacedService]) -> bool:
+    """Whether a plan says in ConfigMaps who has which GPUs: it has some, and no resource names for them."""
+    return any(each.indexes and not each.resource for service in services for each in service.assignments)
+
+
+def _map(placement: Placement, service: str, data: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": f"{placement.name}.{service}",
+            "namespace": placement.namespace,
+            "labels": {names.PLACEMENT_LABEL: placement.name, names.SERVICE_LABEL: service},
+            "ownerReferences": [_owner(placement)],
+        },
+        "data": dict(data),
+    }
 
 
 def _owner(placement: Placement) -> dict[str, Any]:
@@ -53,7 +75,7 @@ def _keys(service: PlacedService) -> dict[str, str]:
 
 
 def _facts(assignment: StoredAssignment) -> Iterator[tuple[str, str]]:
-    if assignment.indexes:
+    if assignment.indexes and assignment.exported:
         yield VISIBLE_DEVICES, ",".join(map(str, assignment.indexes))
         yield DEVICE_ORDER
     yield COUNT, str(len(assignment.indexes))

@@ -146,7 +146,7 @@ def _kept(
     )
     return Decision(
         placement,
-        services,
+        _exported(placement, plan, binding, services),
         tuple(_with_what_is_free(placement, known, services)),
         plan_hash=status.plan_hash,
         lead_node=_lead_node(plan),
@@ -190,7 +190,7 @@ def _planned(
         return _refused(placement, [problem], binding)
     return Decision(
         placement,
-        services,
+        _exported(placement, plan, binding, services),
         tuple(_pools(plan)),
         plan_hash=plan.plan_hash,
         lead_node=_lead_node(plan),
@@ -241,6 +241,31 @@ def _stored(
         resource=resource_name(placement.namespace, placement.name, service.name, rank) if reserved else "",
         exclusive=service.fraction is None and not beside.intersection(assignment.indexes),
         count=count,
+    )
+
+
+def _exported(
+    placement: Placement, plan: Plan, binding: Binding, services: tuple[PlacedService, ...]
+) -> tuple[PlacedService, ...]:
+    """Return the services with whether `enforcement: env` names their GPUs to them (the sole-tenant rule, 6.7).
+
+    What was named stays so as long as the service stays: others on its node come and go.
+    """
+    if placement.spec is None or placement.spec.enforcement != "env":
+        return services
+    named = {(name, slot.node) for slot in plan.slots for name in slot.exported}
+    stored = placement.assignments()
+    named |= {(name, each.node_name) for name, each in stored if each.exported and name in binding.services}
+    return tuple(
+        service.model_copy(
+            update={
+                "assignments": [
+                    each.model_copy(update={"exported": (service.name, each.node_name) in named})
+                    for each in service.assignments
+                ]
+            }
+        )
+        for service in services
     )
 
 

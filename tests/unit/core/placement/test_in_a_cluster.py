@@ -8,7 +8,7 @@ from tests.support.planning import pool, service
 from tests.support.stage import Stage, Wire, placement_object, problems, resource, uuid
 
 from gpusharing.api.node import ReservationReport
-from gpusharing.core.placement.envmaps import EnvWrites, env_maps
+from gpusharing.core.placement.envmaps import EnvWrites, emptied_maps, env_maps
 from gpusharing.core.placement.quota import Quota
 from gpusharing.core.placement.replanning import replan
 from gpusharing.core.placement.standing import placement_status
@@ -425,6 +425,69 @@ def test_env_reserves_nothing_and_says_by_node_which_gpus_are_whose() -> None:
     assert policy["data"] == {
         "a": "CUDA_VISIBLE_DEVICES=1,2\nCUDA_DEVICE_ORDER=PCI_BUS_ID\nGPU_PLACEMENT_COUNT=2\nGPU_PLACEMENT_SLOT=gpu/0\n"
     }
+
+
+COUNTED = "GPU_PLACEMENT_COUNT=2\nGPU_PLACEMENT_SLOT=gpu/0\n"
+NAMED = "CUDA_VISIBLE_DEVICES={}\nCUDA_DEVICE_ORDER=PCI_BUS_ID\n"
+
+
+def test_env_names_no_gpus_to_a_service_that_has_its_node_to_itself_until_others_come(stage: Stage) -> None:
+    def said() -> str:
+        (body,) = env_maps(stage.placements[P])
+        return str(body["data"]["a"])
+
+    stage.put(edited({**RL_EVAL, "enforcement": "env"}, service("policy", 2)))
+    stage.settle()
+    assert said() == COUNTED
+    stage.pod("a", 3)
+    stage.settle()
+    assert said() == NAMED.format("0,1") + COUNTED
+    stage.pod_ends("a", 3)
+    stage.settle()
+    assert said() == NAMED.format("0,1") + COUNTED
+
+
+def test_env_names_its_gpus_to_a_service_beside_another_placement(stage: Stage) -> None:
+    alone = {"pools": [pool(1, None)], "enforcement": "env"}
+    stage.put(placement_object("p", {**alone, "services": [service("x", 2)]}, age=1))
+    stage.settle()
+    stage.put(placement_object("q", {**alone, "services": [service("y", 1)]}))
+    stage.settle()
+    assert [next(env_maps(each))["data"]["a"].splitlines()[0] for each in stage.placements.values()] == [
+        "CUDA_VISIBLE_DEVICES=0,1",
+        "CUDA_VISIBLE_DEVICES=2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "emptied"),
+    [
+        ({"services": [service("judge", 1)]}, ["p.policy"]),
+        ({"services": [service("judge", 1), service("policy", 2, deploy=False)]}, ["p.policy"]),
+        ({"services": [service("judge", 2), service("policy", 2), service("new", 0)]}, []),
+        ({"enforcement": "reserve"}, ["p.judge", "p.policy"]),
+        ({"services": [service("judge", 9)]}, []),
+    ],
+    ids=["it is gone", "it is not deployed", "others change", "reserve", "the plan before keeps running"],
+)
+def test_env_takes_the_gpus_of_a_service_that_leaves_out_of_its_config_map(
+    stage: Stage, changed: Wire, emptied: list[str]
+) -> None:
+    env = {"pools": [pool(1, None)], "services": [service("judge", 1), service("policy", 2)], "enforcement": "env"}
+    stage.put(placement_object("p", env))
+    stage.settle()
+    after = stage.put(placement_object("p", {**env, **changed}))
+    found = list(emptied_maps(after, replan(stage.cluster, after).services))
+    assert [(each["metadata"]["name"], each["data"]) for each in found] == [(name, {}) for name in emptied]
+    stage.settle()
+    settled = stage.placements[P]
+    assert list(emptied_maps(settled, replan(stage.cluster, settled).services)) == []
+
+
+def test_what_was_never_env_has_no_config_map_to_be_emptied(stage: Stage) -> None:
+    stage.settle()
+    after = stage.put(placement_object("p", {**RL_EVAL, "enforcement": "env"}))
+    assert list(emptied_maps(after, replan(stage.cluster, after).services)) == []
 
 
 @pytest.mark.parametrize(
