@@ -1,6 +1,7 @@
 """The plugin's pod has the fewest rights that work: without any one of them it says what it cannot do any more."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 
 import pytest
@@ -42,6 +43,15 @@ class Rights:
             assert self.product.plugin_on(NODE)["metadata"]["uid"] != before["uid"]
 
         eventually(made, within=PATIENCE, what="there is another pod")
+
+    @contextmanager
+    def something_to_tell(self) -> Iterator[None]:
+        """In this block the node asks for a config that is not there: the plugin looks for it and reports that."""
+        self.product.fleet.set_config_label(NODE, "not-there")
+        try:
+            yield
+        finally:
+            self.product.fleet.set_config_label(NODE, None)
 
     def says(self, words: str) -> None:
         """Wait until the node's plugin says these words, in its log or in the report of its node."""
@@ -126,4 +136,5 @@ def test_without_a_rule_it_is_refused_what_it_asks_for(installed_rights: Rights,
 
     installed_rights.change(ROLES if resource == "configmaps" else CLUSTER_ROLES, drop)
     installed_rights.restart()
-    installed_rights.says(f'resource "{resource}"')
+    with installed_rights.something_to_tell():
+        installed_rights.says(f'resource "{resource}"')
