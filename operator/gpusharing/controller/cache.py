@@ -12,13 +12,14 @@ from gpusharing.api import names
 from gpusharing.api.node import GpuNodeStatus
 from gpusharing.api.policy import PolicyStatus
 from gpusharing.controller.keys import SHARED_KEY, Key
+from gpusharing.controller.members import Members
+from gpusharing.controller.patience import Patience
 from gpusharing.controller.placing import Placing
 from gpusharing.controller.sightings import Sightings
 from gpusharing.core.desired_state import Layout, Outcome, Policy, compile_policy
 from gpusharing.core.evaluate import evaluate, holder_of, plan_as_if_enforced
 from gpusharing.core.matching import Node, is_gpu_node, read_node
 from gpusharing.core.plan import Change, NodePlan, Situation
-from gpusharing.core.progress import Progress, Verdict
 from gpusharing.core.records import Record, read_record
 from gpusharing.core.repairs import Repairs
 from gpusharing.core.reports import read_report
@@ -48,7 +49,7 @@ class Cache:
         self.layout: Layout = layout
         self.placing = placing or Placing(on=False, lost_after=timedelta())
         self._sync_delay = sync_delay
-        self._plugin_gone_after = plugin_gone_after
+        self.patience = Patience(plugin_gone_after)
         self.policies: dict[str, SeenPolicy] = {}
         self.by_name: dict[str, Policy] = {}
         self.ranked: tuple[Policy, ...] = ()
@@ -57,15 +58,13 @@ class Cache:
         self.records: dict[str, Record] = {}
         self.shared: SharedConfig = NOTHING_SHARED
         self.states: dict[str, NodeState] = {}
-        # policy → nodes that it matches or holds
-        self.members: dict[str, set[str]] = {}
+        self.members = Members()
         # node → the config label when it was last seen as assigned
         self.settled: dict[str, str] = {}
         self.repairs: dict[str, Repairs] = {}
         self.write_errors: dict[str, str] = {}
         # nodes whose release waits because the CRD is gone or new
         self.held: set[str] = set()
-        self._gone_since: dict[str, float] = {}
         self.seen: dict[Kind, Sightings] = {kind: Sightings() for kind in KINDS}
 
     @property
@@ -218,7 +217,7 @@ class Cache:
         if before == after:
             return set()
         self.states[name] = after
-        concerned = self._move_member(name, before, after)
+        concerned = self.members.move(name, before, after)
         keys: set[Key] = {("policy", policy) for policy in concerned if policy in self.policies}
         keys |= self.placing.owner_changed(before, after)
         used = (before.plan.before, before.plan.after) if before is not None else ()
@@ -241,7 +240,7 @@ class Cache:
         repairs = self.repairs.get(name, NO_REPAIRS)
         return replace(
             state,
-            verdict=self._patient(name, state.verdict, now),
+            verdict=self.patience.judge(name, state.verdict, now),
             contested_by=(repairs.manager or "an unnamed manager") if repairs.contested(now) else "",
             write_error=self.write_errors.get(name, ""),
         )
@@ -266,19 +265,6 @@ class Cache:
             settled=self.settled.get(name, ""),
         )
 
-    def _patient(self, name: str, verdict: Verdict, now: float) -> Verdict:
-        """Take 0 allocatable for a plugin that restarts until it has lasted."""
-        if verdict.progress is not Progress.GONE:
-            self._gone_since.pop(name, None)
-            return verdict
-        since = self._gone_since.setdefault(name, now)
-        return verdict if now - since >= self._plugin_gone_after else Verdict(Progress.AWAITING, verdict.detail)
-
-    def gone_in(self, name: str, now: float) -> float | None:
-        """Return the seconds until a node without devices counts as without a plugin; None = it has some."""
-        since = self._gone_since.get(name)
-        return max(0.0, since + self._plugin_gone_after - now) if since is not None else None
-
     def configs_in_use(self) -> tuple[dict[str, str], frozenset[str]]:
         """Return the shared ConfigMap's wanted keys with their texts, and every value that a label or record has."""
         configs: dict[str, str] = {}
@@ -302,7 +288,7 @@ class Cache:
 
         Only those that were decided about before: a node without a state has its own key under way.
         """
-        nodes = set(self.members.get(name, ()))
+        nodes = set(self.members.of(name))
         nodes |= {node for node in self.states if (record := self.records.get(node)) and record.policy == name}
         if policy is not None and policy.selector is not None:
             nodes |= {
@@ -314,42 +300,28 @@ class Cache:
             }
         return {("node", node) for node in nodes}
 
-    def _move_member(self, name: str, before: NodeState | None, after: NodeState | None) -> set[str]:
-        """Keep `members`; returns every policy that the change concerns."""
-        was = _policies_of(before) if before else set()
-        now = _policies_of(after) if after else set()
-        for policy in was - now:
-            self.members.get(policy, set()).discard(name)
-        for policy in now - was:
-            self.members.setdefault(policy, set()).add(name)
-        return was | now
-
     def forget_state(self, name: str) -> set[Key]:
         """Forget what followed for a node that is gone; returns the policies that counted it."""
         before = self.states.pop(name, None)
-        keys: set[Key] = {
-            ("policy", policy) for policy in self._move_member(name, before, None) if policy in self.policies
-        }
+        concerned = self.members.move(name, before, None)
+        keys: set[Key] = {("policy", policy) for policy in concerned if policy in self.policies}
         return keys | self.placing.owner_changed(before, None)
 
     def states_of(self, policy: str) -> Iterator[NodeState]:
         """Yield the states of the nodes that the policy matches or holds, by name."""
-        for name in sorted(self.members.get(policy, ())):
+        for name in sorted(self.members.of(policy)):
             if (state := self.states.get(name)) is not None:
                 yield state
 
     def _forget(self, name: str) -> None:
-        for known in (self.settled, self.repairs, self.write_errors, self._gone_since):
+        for known in (self.settled, self.repairs, self.write_errors):
             known.pop(name, None)
+        self.patience.forget(name)
         self.held.discard(name)
 
     def _rank(self) -> None:
         self.by_name = {name: seen.policy for name, seen in self.policies.items()}
         self.ranked = tuple(sorted(self.by_name.values(), key=lambda policy: policy.rank))
-
-
-def _policies_of(state: NodeState) -> set[str]:
-    return {*state.assignment.matched, *([state.owner] if state.owner else [])}
 
 
 def _status(obj: Mapping[str, Any]) -> PolicyStatus:

@@ -440,10 +440,10 @@ def test_no_devices_count_as_a_plugin_that_is_gone_only_when_they_have_lasted() 
     cache = new_cache("shared")
     put(cache, with_devices(0), FOUR)
     assert gone(cache, 100) is Progress.AWAITING
-    assert cache.gone_in("a", 110) == 20
+    assert cache.patience.ends_in("a", 110) == 20
     assert gone(cache, 129) is Progress.AWAITING
     assert gone(cache, 130) is Progress.GONE
-    assert cache.gone_in("a", 140) == 0
+    assert cache.patience.ends_in("a", 140) == 0
 
 
 def test_devices_that_come_back_end_the_wait_and_the_next_one_begins_anew() -> None:
@@ -452,10 +452,10 @@ def test_devices_that_come_back_end_the_wait_and_the_next_one_begins_anew() -> N
     gone(cache, 100)
     put(cache, with_devices(8))
     assert gone(cache, 120) is Progress.APPLIED
-    assert cache.gone_in("a", 120) is None
+    assert cache.patience.ends_in("a", 120) is None
     put(cache, with_devices(0))
     assert gone(cache, 125) is Progress.AWAITING
-    assert cache.gone_in("a", 125) == GONE_AFTER
+    assert cache.patience.ends_in("a", 125) == GONE_AFTER
 
 
 # --- the shared ConfigMap

@@ -215,7 +215,7 @@ def decisions(cache: Cache) -> dict[str, Any]:
         name: (state.assignment.outcome, state.owner, state.assignment.matched, state.assignment.tied)
         for name, state in cache.states.items()
     }
-    members = {policy: nodes for policy, nodes in cache.members.items() if nodes}
+    members = {policy: nodes for policy, nodes in cache.members.nodes.items() if nodes}
     return {"states": states, "members": members}
 
 

@@ -187,7 +187,7 @@ def _look_again(context: Context, name: str) -> None:
         context.queue.add_later(("node", name), state.plan.wait.total_seconds() + 0.01)
     if state is not None and state.contested_by:
         context.queue.add_later(("node", name), context.cache.repairs[name].quiet_in(context.clock()) + 0.01)
-    if (gone_in := context.cache.gone_in(name, context.clock())) is not None and gone_in > 0:
+    if (gone_in := context.cache.patience.ends_in(name, context.clock())) is not None and gone_in > 0:
         context.queue.add_later(("node", name), gone_in + 0.01)
 
 
