@@ -3,6 +3,7 @@
 A token of a plugin is bound to its pod, and so names the node: a stolen one is worth no more than that node.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from tests.support.manifests import installed, overlay
 from tests.support.plugintokens import token_of_node, token_of_pod
 
 from gpusharing.api import names
+from gpusharing.core.nodeproblems import Observed
+from gpusharing.deviceplugin.stalenames import StaleNames
+from gpusharing.kube.client import connect
 
 NAMESPACE = f"/api/v1/namespaces/{names.NAMESPACE}"
 PODS = f"{NAMESPACE}/pods"
@@ -140,11 +144,84 @@ def test_a_plugin_writes_no_condition_on_another_node(nodes: Nodes, way: str) ->
     assert "conditions" not in nodes.node("gpu-b")["status"]
 
 
+# --- names of placements that the kubelet keeps
+
+DEAD, ALIVE, HALF = (f"place.gpusharing.io/{it}.rl-eval.team-a" for it in ("judge", "policy", "embed"))
+SHOWN = {"cpu": "8", "nvidia.com/gpu": "8", "nvidia.com/mig-1g.5gb": "0", DEAD: "0", ALIVE: "2", HALF: "0"}
+
+
+def _shows_names(nodes: Nodes, node: str = "gpu-a") -> None:
+    status = {"capacity": SHOWN, "allocatable": {**SHOWN, HALF: "1"}}
+    nodes.fleet.api.patch(NODES, node, {"status": status}, subresource="status")
+
+
+def _removal(name: str, *parts: str) -> list[Object]:
+    key = name.replace("/", "~1")
+    return [{"op": "remove", "path": f"/status/{part}/{key}"} for part in parts or ("capacity", "allocatable")]
+
+
+@pytest.mark.fault("F51")
+async def test_a_plugin_takes_dead_names_of_placements_from_its_own_node_and_changes_nothing_else(nodes: Nodes) -> None:
+    _shows_names(nodes)
+    before = nodes.node()
+    client = await connect(str(_token_of_a_pod(nodes.fleet, names.PLUGIN, "gpu-a")), "", timeout=60.0)
+    stale = StaleNames(client, "gpu-a", after=0.0)
+    task = asyncio.create_task(stale.run())
+    try:
+        stale.see(Observed())
+        stale.see_node(before)
+        async with asyncio.timeout(60):
+            while DEAD in (after := await asyncio.to_thread(nodes.node))["status"]["capacity"]:
+                await asyncio.sleep(0.05)
+    finally:
+        task.cancel()
+        await client.close()
+    for part in ("capacity", "allocatable"):
+        assert before["status"][part].pop(DEAD) == "0"
+    for node in (before, after):
+        del node["metadata"]["resourceVersion"], node["metadata"]["managedFields"]
+    assert after == before
+
+
+NO_RESOURCES = "only names of placements that have 0 devices may be removed, and no resource may change"
+OTHER_RESOURCES: dict[str, list[Object]] = {
+    **{f"remove {name}": _removal(name) for name in SHOWN if name != DEAD},
+    "remove one that pods can have from the capacity": _removal(HALF, "capacity"),
+    "a dead one and one that lives": _removal(DEAD) + _removal(ALIVE),
+    "revive a dead one": [{"op": "replace", "path": _removal(DEAD)[0]["path"], "value": "2"}],
+    "more devices": [{"op": "replace", "path": _removal(ALIVE)[1]["path"], "value": "4"}],
+    "none any more": [{"op": "replace", "path": _removal(ALIVE)[1]["path"], "value": "0"}],
+    "a new name": [{"op": "add", "path": f"{_removal(DEAD)[0]['path']}-2", "value": "0"}],
+    "all": [{"op": "remove", "path": "/status/capacity"}, {"op": "remove", "path": "/status/allocatable"}],
+}
+
+
+@pytest.mark.fault("X01")
+def test_no_other_resource_may_be_removed_nor_any_changed(nodes: Nodes) -> None:
+    _shows_names(nodes)
+    before = nodes.node()
+    for change, steps in OTHER_RESOURCES.items():
+        attempt = partial(nodes.plugin.patch, NODES, "gpu-a", steps, kind="json", subresource="status")
+        assert NO_RESOURCES in _refusal(attempt), change
+        steps_of_an_administrator = {"content_type": "application/json-patch+json", "dryRun": "All"}
+        assert nodes.fleet.api.raw("PATCH", f"{NODES}/gpu-a/status", steps, **steps_of_an_administrator) != before
+    assert nodes.node() == before
+
+
+@pytest.mark.fault("X01")
+def test_a_plugin_takes_no_dead_name_from_another_node(nodes: Nodes) -> None:
+    _shows_names(nodes, "gpu-b")
+    attempt = partial(nodes.plugin.patch, NODES, "gpu-b", _removal(DEAD), kind="json", subresource="status")
+    assert OWN_STATUS_ONLY in _refusal(attempt)
+
+
+# --- what else of a Node's status there is
+
 ONLY_CONDITIONS = "nothing of the status but its conditions may change"
 # What `patch` on nodes/status could do beside: how it changes the node, and the words of the refusal.
 FORBIDDEN: dict[str, tuple[Object, str]] = {
-    "capacity": ({"status": {"capacity": {"nvidia.com/gpu": "64"}}}, ONLY_CONDITIONS),
-    "allocatable": ({"status": {"allocatable": {"nvidia.com/gpu": "64"}}}, ONLY_CONDITIONS),
+    "capacity": ({"status": {"capacity": {"nvidia.com/gpu": "64"}}}, NO_RESOURCES),
+    "allocatable": ({"status": {"allocatable": {"nvidia.com/gpu": "64"}}}, NO_RESOURCES),
     "addresses": ({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}}, ONLY_CONDITIONS),
     "images": ({"status": {"images": [{"names": ["a"], "sizeBytes": 1}]}}, ONLY_CONDITIONS),
     "node-info": ({"status": {"nodeInfo": {"kubeletVersion": "v1.0.0"}}}, ONLY_CONDITIONS),
@@ -259,7 +336,7 @@ def test_a_renamed_install_is_fenced_by_the_account_as_it_is_rendered(fleet: Fle
             _is_fenced(renamed, "gpu-b")
             _make(renamed, "gpu-a")
             _say(renamed, "gpu-a")
-            assert ONLY_CONDITIONS in _refusal(
+            assert NO_RESOURCES in _refusal(
                 lambda: renamed.patch(NODES, "gpu-a", FORBIDDEN["capacity"][0], subresource="status")
             )
         with _tenant(fleet, "gpu-fenced") as tenant:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from gpusharing.api import names
 from gpusharing.api.node import GpuNodeStatus
+from gpusharing.core.reservations import is_place
 
 NONE = "0"
 
@@ -31,6 +32,11 @@ def of_a_gpu_plugin(resource: str) -> bool:
     """Whether only a plugin for GPUs can have made the resource; names of placements only ours makes."""
     unshared = resource.removesuffix(names.SHARED_SUFFIX)
     return unshared == names.GPU_RESOURCE or unshared.startswith((names.MIG_RESOURCE_PREFIX, names.PLACE_DOMAIN))
+
+
+def names_without_devices(capacity: Mapping[str, str], allocatable: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of placements that a Node shows with 0 devices, and 0 of them for pods."""
+    return frozenset(name for name in filter(is_place, capacity) if capacity[name] == allocatable.get(name) == NONE)
 
 
 def look(uid: str, report: GpuNodeStatus, capacity: Mapping[str, str], allocatable: Mapping[str, str]) -> Look:

@@ -13,6 +13,7 @@ from gpusharing.deviceplugin.cluster_source import ClusterSource
 from gpusharing.deviceplugin.node_report import NodeReporter, ReportTimes
 from gpusharing.deviceplugin.plugin import Plugin
 from gpusharing.deviceplugin.settings import Settings
+from gpusharing.deviceplugin.stalenames import StaleNames
 from gpusharing.kube import paths
 from gpusharing.kube.client import Call, Client, JsonObject, connect
 from gpusharing.kube.objectwatch import watch_object
@@ -47,6 +48,9 @@ class Cluster:
             else None
         )
 
+        follows = settings.remove_stale_names and not settings.config_file
+        self._stale_names = StaleNames(client, settings.node_name) if follows else None
+
     @classmethod
     async def join(cls, settings: Settings, metrics: PluginMetrics, *, has_checkpoint: bool) -> "Cluster":
         """Find the API server. Raises InvalidInput where nothing says which one, or by what right."""
@@ -58,9 +62,11 @@ class Cluster:
         return cls(settings, client, metrics, has_checkpoint=has_checkpoint)
 
     def report(self, observed: Observed) -> None:
-        """Report this from now on."""
+        """Report this from now on, and go by it."""
         if self._reporter is not None:
             self._reporter.report(observed)
+        if self._stale_names is not None:
+            self._stale_names.see(observed)
 
     async def run(self, plugin: Plugin) -> None:
         """Tell what is desired and reserved, unless a config file says it, and report; until cancelled."""
@@ -69,6 +75,8 @@ class Cluster:
                 if not self._settings.config_file:
                     tasks.create_task(self._source(plugin).follow(plugin.desire))
                     tasks.create_task(self._follow_gpu_node(plugin))
+                if self._stale_names is not None:
+                    tasks.create_task(self._stale_names.run())
                 if self._reporter is not None:
                     tasks.create_task(self._reporter.run())
                     if self._settings.config_file:
@@ -84,6 +92,8 @@ class Cluster:
             plugin.see_node(shown_resources(node))
             if self._reporter is not None:
                 self._reporter.see_node(node)
+            if self._stale_names is not None:
+                self._stale_names.see_node(node)
 
         return ClusterSource(
             self._client,

@@ -154,6 +154,12 @@ class Settings:
         read=boolean,
         negation="no-report",
     )
+    remove_stale_names: bool = _option(
+        False,
+        "Whether names of placements without devices are taken from the Node after 10 min.",
+        "remove-stale-names",
+        read=boolean,
+    )
     log_format: Literal["json", "console"] = _option(
         "json", "How logs are written: json or console.", "log-format", read=one_of("json", "console")
     )

@@ -9,6 +9,7 @@ import pytest
 from tests.support.watchedapi import ApiDouble
 
 from gpusharing.core.errors import ApiError
+from gpusharing.core.nodeproblems import Observed
 from gpusharing.core.reservations import Reservation, Wanted
 from gpusharing.deviceplugin.cluster import Cluster, shown_resources
 from gpusharing.deviceplugin.settings import Settings
@@ -39,16 +40,28 @@ class PluginDouble:
 
 
 class Api(ApiDouble):
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed: list[str] = []
+
+    async def change(self, path: str, steps: object, *, only_metadata: bool) -> None:
+        self.changed.append(path)
+
     async def close(self) -> None:
         """Nothing is open."""
 
 
 @asynccontextmanager
-async def following(api: Api, *, has_checkpoint: bool = False) -> AsyncIterator[PluginDouble]:
+async def following(
+    api: Api, observed: Observed | None = None, *, has_checkpoint: bool = False, **more: Any
+) -> AsyncIterator[PluginDouble]:
     client: Any = api
     plugin: Any = PluginDouble()
-    settings = Settings(node_name="gpu-a", report=False)
-    task = asyncio.create_task(Cluster(settings, client, PluginMetrics(), has_checkpoint=has_checkpoint).run(plugin))
+    settings = Settings(node_name="gpu-a", report=False, **more)
+    cluster = Cluster(settings, client, PluginMetrics(), has_checkpoint=has_checkpoint)
+    if observed is not None:
+        cluster.report(observed)
+    task = asyncio.create_task(cluster.run(plugin))
     try:
         yield plugin
         assert not task.done()
@@ -104,6 +117,15 @@ async def test_what_the_node_shows_is_told_at_each_change() -> None:
         api.put(paths.NODES, {"metadata": {"name": "gpu-a", "uid": "u"}, "status": status})
         await asyncio.sleep(1)
         assert plugin.shown[-1] == {POLICY: "2", "cpu": "8"}
+
+
+@pytest.mark.parametrize("on", [True, False])
+async def test_a_name_without_devices_is_taken_from_the_node_only_where_a_setting_says_so(on: bool) -> None:
+    api, status = Api(), {"capacity": {POLICY: "0"}, "allocatable": {POLICY: "0"}}
+    api.put(paths.NODES, {"metadata": {"name": "gpu-a", "uid": "u"}, "status": status})
+    async with following(api, Observed(), remove_stale_names=on):
+        await asyncio.sleep(610)
+        assert api.changed == ([f"{paths.NODES}/gpu-a/status"] if on else [])
 
 
 @pytest.mark.parametrize(
