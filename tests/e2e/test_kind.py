@@ -6,7 +6,7 @@ The two workers of hack/kind/cluster.yaml: four Tesla T4, and three RTX A6000, a
 from collections.abc import Collection, Iterator
 
 import pytest
-from tests.support.cluster.api import NODES, POLICIES
+from tests.support.cluster.api import NODES, POLICIES, placements
 from tests.support.cluster.kind.product import OUR_PODS, PATIENCE, KindPod, Product
 from tests.support.cluster.kind.provider import WORKERS
 from tests.support.eventually import eventually
@@ -15,6 +15,7 @@ from tests.support.pods import PODS
 
 # the first test waits for the cluster; one waits until a node is given up
 pytestmark = [pytest.mark.several_nodes, pytest.mark.timeout(1800)]
+PLACEMENTS = placements("default")
 T4, A6000 = WORKERS
 T4_GPUS, A6000_GPUS = 4, 3
 OUTSIDE = "203.0.113.7"  # an address that nobody has (RFC 5737)
@@ -158,6 +159,25 @@ def test_gpu_pods_survive_an_update_of_the_plugins_image(product: Product) -> No
     for node, pod in running.items():
         assert (pod.phase(), pod.restarts(), product.gpus(pod)) == ("Running", 0, held[node])
     product.pod("rest", T4, 4 * T4_GPUS - 2)  # the new plugin hands out what is left
+
+
+def test_a_placement_over_both_workers_gives_each_service_its_gpus_of_one(product: Product) -> None:
+    product.ask("everywhere", 2, allowPlacements=True)
+    product.applied("everywhere")
+    services = {"four": (T4, T4_GPUS), "three": (A6000, A6000_GPUS)}  # all GPUs of both: one way to place them is left
+    spec = {"pools": [{"name": "gpu"}], "services": [{"name": name, "gpus": has[1]} for name, has in services.items()]}
+    body = {"apiVersion": "gpusharing.io/v1alpha1", "kind": "GpuPlacement", "metadata": {"name": "ranks"}, "spec": spec}
+    try:
+        product.api.create(PLACEMENTS, body)
+        product.cluster.kubectl("wait", "--for=condition=Ready", "gplace/ranks", f"--timeout={PATIENCE}s")
+        product.offer(**{T4: 0, A6000: 0})
+        for service, (node, count) in services.items():
+            resource = f"place.gpusharing.io/{service}.ranks.default"
+            pod = product.pod(service, node, count, resource=resource)
+            assert set(product.gpus(pod)) == product.uuids(node)
+    finally:
+        product.delete_pods()
+        product.api.delete_collection(PLACEMENTS)
 
 
 def test_an_uninstall_leaves_the_workers_as_they_were_and_pods_their_gpus(product: Product) -> None:

@@ -59,7 +59,7 @@ class Rights:
         def check() -> None:
             name = self.product.plugin_on(NODE)["metadata"]["name"]
             here = ("--namespace=gpu-sharing-system", "--tail=200")
-            log = self.product.cluster.kubectl("logs", name, *here, check=False).stdout
+            log = self.product.cluster.kubectl("logs", name, *here, check=False).stdout.replace('\\"', '"')  # JSON
             told = log + "".join(each["message"] for each in self.product.fleet.report(NODE).get("conditions", []))
             assert words in told, told
 

@@ -147,9 +147,9 @@ class Product:
 
     # --- pods
 
-    def create(self, name: str, node: str, gpus: int, **spec: Any) -> KindPod:
+    def create(self, name: str, node: str, gpus: int, *, resource: str = names.GPU_RESOURCE, **spec: Any) -> KindPod:
         """Create a pod on a node, on the pod network; does not wait."""
-        body = pod_object(name, {names.GPU_RESOURCE: gpus} if gpus else {})
+        body = pod_object(name, {resource: gpus} if gpus else {})
         body["spec"] |= {"hostNetwork": False, "nodeSelector": {"kubernetes.io/hostname": node}, **spec}
         self.api.create(PODS, body)
         return KindPod(self.api, self.cluster.folder, name)
