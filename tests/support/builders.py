@@ -4,6 +4,7 @@ A builder is a value: every method returns a new one. `build()` gives what the c
 server shows.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
@@ -266,11 +267,11 @@ class ReportBuilder:
         known[name] = known.get(name, ResourceReport(name=name)).model_copy(update=fields)
         return replace(self, rows=tuple(known.values()))
 
-    def reserved(self, state: ReservationState, *indexes: int) -> Self:
-        """GPUs that placements have, or shall have."""
-        uuids = [self.inventory[index].uuid for index in indexes]
+    def reserved(self, state: ReservationState, *indexes: int, before: Iterable[int] = ()) -> Self:
+        """GPUs that placements have, or shall have; and those that the name had `before`."""
+        uuids, former = ([self.inventory[index].uuid for index in some] for some in (indexes, before))
         name = f"{names.PLACE_DOMAIN}s{len(self.entries)}.p.team-a"
-        entry = ReservationReport(resource=name, gpus=uuids, state=state)
+        entry = ReservationReport(resource=name, gpus=uuids, releasing=former, state=state)
         return replace(self, entries=(*self.entries, entry))
 
     def build(self) -> GpuNodeStatus:

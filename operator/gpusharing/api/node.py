@@ -186,6 +186,12 @@ class ReservationReport(Report):
             "pod had one already, so all were given back. Releasing: no longer wanted, but pods have them."
         )
     )
+    releasing: list[GpuUuid] = Field(
+        default=[],
+        description="GPUs that the name had before and that are not shared again yet, because pods have them.",
+        max_length=64,
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
     in_use: Count = Field(default=0, description="GPUs that pods hold under this name.")
     taken: GpuUuid | None = Field(default=None, description="In state Conflict: the GPU that a pod had already.")
 

@@ -11,7 +11,7 @@ from gpusharing.api.node import Gpu, GpuNodeStatus
 
 _CONFIG = ("desired", "served", "error")
 _RESOURCE = ("name", "devices", "healthy", "retiring", "advertised")
-_RESERVATION = ("gpus", "state")
+_RESERVATION = ("gpus", "releasing", "state")
 _GPU = ("index", "healthy", "migMode", "migDevices")
 _MIG_DEVICE = ("profile",)
 # required by the models, and of no use here
@@ -44,7 +44,8 @@ def read_report(gpu_node: Mapping[str, Any]) -> GpuNodeStatus | None:
 
 def shared_gpus(report: GpuNodeStatus) -> list[Gpu]:
     """Return the GPUs that no placement has: what the served config implies, it implies of these (decision 28)."""
-    reserved = {uuid for entry in report.reservations if entry.state != "Conflict" for uuid in entry.gpus}
+    reserved = {uuid for entry in report.reservations for uuid in entry.releasing}
+    reserved |= {uuid for entry in report.reservations if entry.state != "Conflict" for uuid in entry.gpus}
     return [gpu for gpu in report.gpus if gpu.uuid not in reserved] if reserved else report.gpus
 
 

@@ -64,8 +64,10 @@ def reservation_reports(
     """
     rows = {row.resource: row for row in _named(ledger, wanted, confirmed)}
     for name, gpus in _left_over(ledger, listing).items():
-        if name not in rows:
+        if (row := rows.get(name)) is None:
             rows[name] = ReservationReport(resource=name, gpus=gpus, state="Releasing")
+        else:  # it has other GPUs now
+            rows[name] = row.model_copy(update={"releasing": [gpu for gpu in gpus if gpu not in row.gpus]})
     counted = (row.model_copy(update={"in_use": len(held.get(row.resource, ()))}) for row in rows.values())
     return tuple(sorted(counted, key=lambda row: row.resource))[: 2 * MAX_RESERVATIONS]
 

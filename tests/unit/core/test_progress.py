@@ -95,6 +95,14 @@ BY_REPORT: dict[str, tuple[Any, Verdict]] = {
         SERVING.row(GPU, devices=4, healthy=4, advertised=4).reserved("Releasing", 1),
         Verdict(Progress.APPLIED),
     ),
+    "a GPU that a name had before it got another": (
+        SERVING.gpus(3).row(GPU, devices=4, healthy=4, advertised=4).reserved("Active", 1, before=[2]),
+        Verdict(Progress.APPLIED),
+    ),
+    "a GPU that a name had before it could not have another": (
+        SERVING.gpus(3).row(GPU, devices=8, healthy=8, advertised=8).reserved("Conflict", 1, before=[2]),
+        Verdict(Progress.APPLIED),
+    ),
     "a GPU that a placement could not have": (SERVING.reserved("Conflict", 1), Verdict(Progress.APPLIED)),
     "a GPU that is reserved and still advertised": (
         SERVING.reserved("Active", 1),

@@ -55,7 +55,7 @@ def test_the_verdict_is_that_of_the_whole_report():
 
 
 def test_which_gpus_are_shared_is_that_of_the_whole_report():
-    report = make_report().gpus(4).reserved("Active", 1).reserved("Conflict", 2).reserved("Releasing", 3)
+    report = make_report().gpus(5).reserved("Active", 1, before=[4]).reserved("Conflict", 2).reserved("Releasing", 3)
     kept = read_report(report.object())
     assert kept is not None
     assert [gpu.index for gpu in shared_gpus(kept)] == [gpu.index for gpu in shared_gpus(report.build())] == [0, 2]

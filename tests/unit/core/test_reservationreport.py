@@ -93,6 +93,14 @@ def test_what_is_no_longer_wanted_is_releasing_until_its_ids_have_left() -> None
     ]
 
 
+def test_a_name_with_other_gpus_than_before_says_which_of_those_have_not_left() -> None:
+    claims = {G0: Claim("releasing", JUDGE, (JUDGE,)), G3: Claim("reserved", JUDGE, (JUDGE,))}
+    moved = Ledger(claims, {}, 4)
+    spec = Wanted(4, (Reservation(JUDGE, JUDGE, (G3,)),))
+    rows = reservation_reports(moved, spec, listed(moved, listed(BOTH)), {JUDGE: [G0]}, {})
+    assert [(row.gpus, row.releasing) for row in rows if row.resource == JUDGE] == [([G3], [G0])]
+
+
 def test_a_name_whose_gpus_stay_with_its_owner_is_releasing_while_it_is_listed() -> None:
     shared = Ledger({G0: Claim("reserved", "team/p", (JUDGE, POLICY))}, {}, 3)
     after = Ledger({G0: Claim("reserved", "team/p", (POLICY,))}, {}, 4)
