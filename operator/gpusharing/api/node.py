@@ -182,8 +182,9 @@ class ReservationReport(Report):
     state: ReservationState = Field(
         description=(
             "Withdrawing: the GPUs leave the shared resource, and wait until no pod has them; or one could not be "
-            "reserved any more, which GpuSharingReady says. Active: pods can have them under this name. Conflict: a "
-            "pod had one already, so all were given back. Releasing: no longer wanted, but pods have them."
+            "reserved any more, which GpuSharingReady says. Active: pods can have them under this name. Conflict: "
+            "one was held already, or cannot be reserved, so all were given back. Releasing: no longer wanted, but "
+            "pods have them."
         )
     )
     releasing: list[GpuUuid] = Field(
@@ -193,7 +194,7 @@ class ReservationReport(Report):
         json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
     in_use: Count = Field(default=0, description="GPUs that pods hold under this name.")
-    taken: GpuUuid | None = Field(default=None, description="In state Conflict: the GPU that a pod had already.")
+    taken: GpuUuid | None = Field(default=None, description="In state Conflict: the GPU that could not be had.")
 
 
 class GpuNodeStatus(Report):
