@@ -9,9 +9,9 @@ reserved     listed under the names of its owner, and under no other
 releasing    no longer named: the owner's ids retire
 
 Both ways that lead to another owner wait until the GPU is *quiet*: the lists have let all of its ids go (`listing.py`:
-10 s Unhealthy, no call open, no holder), a look at the kubelet that began after those lists were sent shows none of them
-allocatable, and nobody who holds one, and no process computes on it as far as the driver tells. Nothing of that outlives
-a restart of plugin or kubelet: it is asked anew.
+10 s Unhealthy, no call open, no holder), a look at the kubelet that began after those lists were sent shows none of
+them allocatable, and nobody who holds one, and no process computes on it, as far as the driver tells. Nothing of that
+outlives a restart of plugin or kubelet: it is asked anew.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
