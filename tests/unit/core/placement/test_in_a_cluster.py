@@ -363,6 +363,18 @@ def test_a_leftover_stays_when_another_service_is_planned_anew_and_gives_up_no_m
     assert stage.condition() == ("True", "Active")
 
 
+def test_a_service_that_lost_a_gpu_goes_to_an_empty_node_rather_than_take_the_last_of_a_leftover() -> None:
+    stage = Stage()
+    stage.node("a")
+    stage.node("b")
+    wanted = [service("x", 3), {"name": "rest", "leftover": {"min": 1}}]
+    stage.put(placement_object("p", {"pools": [pool("auto", None, maxNodes=2)], "services": wanted}))
+    stage.plugins["a"].grabbed.add(uuid("a", 0))
+    stage.settle()
+    assert stage.places() == {"x": "b 0,1,2", "rest": "a 3"}
+    assert stage.condition() == ("True", "Active")
+
+
 def test_a_leftover_created_anew_takes_all_of_the_rest_not_only_what_its_pods_still_hold(stage: Stage) -> None:
     wanted = edited(RL_EVAL, service("policy", 1), {"name": "rest", "leftover": {"min": 1}})
     stage.put(wanted)
