@@ -9,27 +9,21 @@ from tests.support.cluster import Cluster, ControlPlane, start_cluster
 from tests.support.cluster.api import Api
 from tests.support.cluster.cleaning import remove_leftovers
 from tests.support.cluster.local import LocalCluster
-from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+from tests.support.scheduling import Part, Scheduling
 
 pytest_plugins = ["tests.support.fixtures"]
 
 
-class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives workers one test after the other, but those on a real node in two parts: each part starts one.
-
-    By marks (`--dist loadgroup`) pytest-xdist 3.8 cannot do that with pytest 9.2, which keeps a node id elsewhere.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        if not file.startswith("tests/e2e/") or file == "tests/e2e/test_samples.py":  # these need no real node
-            return nodeid
-        return "the kubelet" if "kubelet" in file else "the product"
-
-
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
-    """With several workers the node is started twice, and used by two of them from the beginning on."""
+    """Workers get tests in the order of the next function, not the biggest files first."""
+    config.option.loadscopereorder = False
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Part after part, in any order within: so a node is started once, and ends after the last test on it."""
+    items.sort(key=lambda item: Part.of(item.nodeid))
 
 
 @pytest.fixture(scope="session")

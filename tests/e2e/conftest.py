@@ -1,17 +1,61 @@
-"""Which tests run on which provider; what a provider cannot show is deselected, and pytest counts it as such."""
+"""A node on which pods really run; which tests run on which provider, and what a provider cannot show is deselected."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from tests.support.cluster import Cluster
+from tests.support.cluster.api import Object
 from tests.support.cluster.kind.product import Product
 from tests.support.cluster.kind.provider import KindCluster
+from tests.support.cluster.node import RealNode, missing
+from tests.support.gpunode import GpuNode, inventory
 from tests.support.install import install
 
 from gpusharing.api import names
 
 SEVERAL_NODES = "several_nodes"
 KIND = os.environ.get("GPUSHARING_CLUSTER") == "kind"
+
+
+@pytest.fixture(scope="package")
+def _started_node() -> Iterator[GpuNode]:
+    """It ends after the last test of this folder: it takes a tenth of a CPU just to be there."""
+    if lacking := missing():
+        pytest.skip(f"a real node needs {lacking}")
+    node = GpuNode.start()
+    yield node
+    node.stop()
+
+
+@pytest.fixture
+def gpus() -> Object:
+    """The GPUs of `gpu_node`; a module that needs other ones has a fixture of this name."""
+    return inventory()
+
+
+@pytest.fixture
+def gpu_node(_started_node: GpuNode, gpus: Object) -> Iterator[GpuNode]:
+    """A node with a real kubelet, the controller and the plugin; no pods, and the policy that the last test left."""
+    _started_node.install()
+    _started_node.has(gpus)
+    yield _started_node
+    try:
+        _started_node.assert_alive()
+    finally:
+        _started_node.repair()
+
+
+@pytest.fixture
+def real_node(_started_node: GpuNode) -> Iterator[RealNode]:
+    """A node with a real kubelet and no pods; the test must leave the kubelet running."""
+    yield _started_node
+    try:
+        _started_node.assert_alive()
+    finally:
+        if not _started_node.kubelet.running:
+            _started_node.kubelet.start()
+        _started_node.drop_pods()
 
 
 @pytest.fixture(scope="session")
