@@ -165,7 +165,10 @@ def test_a_placement_over_both_workers_gives_each_service_its_gpus_of_one(produc
     product.ask("everywhere", 2, allowPlacements=True)
     product.applied("everywhere")
     services = {"four": (T4, T4_GPUS), "three": (A6000, A6000_GPUS)}  # all GPUs of both: one way to place them is left
-    spec = {"pools": [{"name": "gpu"}], "services": [{"name": name, "gpus": has[1]} for name, has in services.items()]}
+    spec = {
+        "pools": [{"name": "gpu", "nodes": 2}],
+        "services": [{"name": name, "gpus": has[1]} for name, has in services.items()],
+    }
     body = {"apiVersion": "gpusharing.io/v1alpha1", "kind": "GpuPlacement", "metadata": {"name": "ranks"}, "spec": spec}
     try:
         product.api.create(PLACEMENTS, body)
