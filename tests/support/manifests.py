@@ -2,13 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+import jsonschema
 import yaml
+from kubernetes_validate.utils import schema_contents
+from referencing import Registry, Resource
 from tests.support.cluster import Cluster
 from tests.support.cluster.api import Object
 from tests.support.cluster.binaries import bring_binaries
@@ -50,6 +54,25 @@ def only(documents: Sequence[Object], kind: str, name: str = "") -> Object:
     """The one document of that kind, and of that name where there are several."""
     [found] = [d for d in documents if d["kind"] == kind and d["metadata"]["name"].endswith(name)]
     return found
+
+
+def validate(document: Object, version: str) -> None:
+    """Raise jsonschema.ValidationError where that Kubernetes does not know a field, or lacks one.
+
+    As `kubernetes_validate.validate(strict=True)`, which reads all definitions anew for every document.
+    """
+    folder = f"kubernetes-json-schema/v{version}.0-local-strict"
+    api_version = re.sub(
+        r"^([^./]*)(?:\.[^/]*)?/", r"\1-", document["apiVersion"]
+    )  # rbac.authorization.k8s.io/v1: rbac-v1
+    schema = schema_contents(f"{folder}/{document['kind'].lower()}-{api_version}.json", version)
+    jsonschema.Draft202012Validator(schema, registry=_definitions(folder, version)).validate(document)
+
+
+@cache
+def _definitions(folder: str, version: str) -> "Registry[Object]":
+    definitions: Resource[Object] = Resource.from_contents(schema_contents(f"{folder}/_definitions.json", version))
+    return definitions @ Registry()
 
 
 @contextmanager

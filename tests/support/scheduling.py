@@ -6,6 +6,7 @@ from typing import Any
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 _END_TO_END_WITHOUT_NODE = ("test_samples.py", "test_kind_machine.py", "test_kind_refusals.py")
+_AS_ONE = "tests/integration/test_manifests.py"  # what kubectl renders is kept for the whole file
 _ON_NODES = (_KUBELET, _PRODUCT) = ("the kubelet", "the product")
 
 
@@ -38,7 +39,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
             case Part.A_NODE:
                 return _KUBELET if "kubelet" in _file(nodeid) else _PRODUCT
             case Part.A_CLUSTER:
-                return nodeid
+                return _AS_ONE if _file(nodeid) == _AS_ONE else nodeid
             case Part.NEITHER:
                 return _file(nodeid)
 
