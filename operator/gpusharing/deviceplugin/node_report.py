@@ -104,7 +104,7 @@ class NodeReporter:
         self._now = now
         self._jitter = jitter
         self._on_write = on_write
-        self._recorder = EventRecorder(client, component=names.PLUGIN)
+        self._recorder = EventRecorder(client, component=names.PLUGIN, on_drop=_say_dropped)
         self._wake = asyncio.Event()
         self._observed: Observed | None = None
         self._reported: Observed | None = None
@@ -257,6 +257,10 @@ class NodeReporter:
         if said != self._said:
             self._said = said
             log.warning("the node's report cannot be written", error=said, retry_in=round(rest, 1))
+
+
+def _say_dropped(why: str) -> None:
+    log.warning("an Event is dropped", why=why)
 
 
 def _own_node(node: JsonObject) -> OwnNode:
