@@ -119,8 +119,10 @@ def test_no_gpu_has_two_owners_and_planning_comes_to_rest(happens: list[Step]) -
 @settings(deadline=None, max_examples=40)
 @given(st.lists(steps, max_size=5), st.lists(unknown, min_size=1, max_size=4))
 def test_what_is_not_known_takes_nothing_away(happens: list[Step], unclear: list[Step]) -> None:
+    """But to a placement that waits for its rebalance, which was asked for: it may find room at any time."""
     stage = a_stage(happens)
-    stored = {key: stage.places(key) for key in stage.placements}
+    waiting = {key for key, each in stage.placements.items() if each.rebalance != each.status.observed_rebalance}
+    stored = {key: stage.places(key) for key in stage.placements.keys() - waiting}
     told = stage.present()
     for step in unclear:
         step(stage)
@@ -129,7 +131,8 @@ def test_what_is_not_known_takes_nothing_away(happens: list[Step], unclear: list
     for key, places in stored.items():
         assert stage.places(key).items() >= places.items()
     for name, entries in told.items():
-        assert set(map(str, entries)) <= set(map(str, stage.present()[name]))
+        kept = {str(entry) for entry in entries if entry.placement not in waiting}
+        assert kept <= set(map(str, stage.present()[name]))
 
 
 @settings(deadline=None, max_examples=40)
