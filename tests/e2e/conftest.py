@@ -67,15 +67,20 @@ def installed_product(cluster: Cluster) -> Product:
     return product
 
 
+@pytest.fixture(scope="session")
+def _no_product_in_pods(cluster: Cluster) -> None:
+    """Our kinds and rules on the cluster, and no pods of ours."""
+    install(cluster)
+    here = f"--namespace={names.NAMESPACE}"
+    cluster.kubectl("delete", "deployment,daemonset", "--all", here, "--cascade=foreground")
+    cluster.kubectl("wait", "--for=delete", "pod", "--all", here, "--timeout=300s", check=False)  # there may be none
+
+
 @pytest.fixture(autouse=True)
-def _no_product_in_pods(request: pytest.FixtureRequest) -> None:
+def _one_controller(request: pytest.FixtureRequest) -> None:
     """On kind, tests that run the controller as a process take it out of its pods first; elsewhere it has none."""
     if KIND and _runs_the_controller_itself(request.node):
-        cluster: Cluster = request.getfixturevalue("cluster")
-        install(cluster)
-        here = f"--namespace={names.NAMESPACE}"
-        cluster.kubectl("delete", "deployment,daemonset", "--all", here, "--cascade=foreground")
-        cluster.kubectl("wait", "--for=delete", "pod", "--all", here, "--timeout=60s", check=False)  # there may be none
+        request.getfixturevalue("_no_product_in_pods")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -85,7 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=unfit)
         items[:] = [item for item in items if item not in unfit]
     if KIND:
-        items.sort(key=_runs_the_controller_itself)  # last: the product is not installed again for the others
+        items.sort(key=_runs_the_controller_itself)  # last: nobody needs the product in pods any more
 
 
 def _belongs_here(item: pytest.Item) -> bool:
