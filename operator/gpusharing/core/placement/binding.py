@@ -104,11 +104,15 @@ def _lost(cluster: Cluster, placement: Placement) -> Iterator[Problem]:
 
 
 def _unhealthy(cluster: Cluster, placement: Placement) -> Iterator[Problem]:
+    """Yield each GPU that is broken, or that a plugin which is not content does not list: it may come back."""
     for service, assignment in placement.assignments():
         gpu_node = _gpu_node(cluster, assignment.node_name)
-        for gpu in gpu_node.gpus if gpu_node is not None else ():
-            if gpu.uuid in assignment.uuids and not gpu.healthy:
-                yield gpu_unhealthy(gpu.index, gpu.uuid, service, assignment.node_name)
+        seen = {gpu.uuid: gpu for gpu in gpu_node.gpus} if gpu_node is not None else {}
+        missed = bool(seen) and gpu_node is not None and not gpu_node.ready
+        for index, uuid in zip(assignment.indexes, assignment.uuids, strict=False):
+            gpu = seen.get(uuid)
+            if missed if gpu is None else not gpu.healthy:
+                yield gpu_unhealthy(gpu.index if gpu else index, uuid, service, assignment.node_name)
 
 
 def _recreated(cluster: Cluster, placement: Placement, demands: Sequence[Demand], held: Holders) -> Iterator[Bound]:

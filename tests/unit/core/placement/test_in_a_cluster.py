@@ -111,6 +111,25 @@ def test_an_unhealthy_gpu_degrades_and_moves_only_when_it_is_asked_for(stage: St
     assert stage.placements[P].status.observed_rebalance == "1"
 
 
+def test_a_gpu_that_is_not_there_is_unhealthy_while_its_plugin_misses_it_and_gone_once_it_does_not(
+    stage: Stage,
+) -> None:
+    stage.settle()
+    there = stage.nodes["a"].gpu_node
+    assert there is not None
+    stage.report("a", gpus=tuple(gpu for gpu in there.gpus if gpu.index != 2), ready=False)
+    stage.settle()
+    assert stage.condition("Degraded") == ("True", "GpuUnhealthy")
+    assert problems(stage.placements[P])[0].startswith(
+        f"GpuUnhealthy: GPU 2 ({uuid('a', 2)}) of service 'policy' on a "
+    )
+    assert stage.places() == {"judge": "a 0", "policy": "a 1,2"}
+    stage.report("a", ready=True)
+    stage.settle()
+    assert stage.condition("Degraded") == ("", "")
+    assert stage.places() == {"judge": "a 0", "policy": "a 1,3"}
+
+
 def test_of_a_lost_node_only_its_services_move(stage: Stage) -> None:
     stage.node("b", gpus=3)
     stage.node("c")
