@@ -71,12 +71,14 @@ $(ON_KIND): e2e-kind-%: setup
 e2e-newest: export GPUSHARING_KUBELET := 1.37.2
 e2e-newest: cluster  ## what kubelets do differently, on the newest one; the control plane stays the oldest
 	@$(RUN)python -m tests.support.cluster.binaries --node
-	@$(RUN)pytest tests/e2e -m newest_kubelet
+	@said=$$($(RUN)pytest tests/e2e -m newest_kubelet 2>&1); code=$$?; echo "$$said"; exit $$code
 
 test: setup  ## everything that CI runs
 	@$(MAKE) --no-print-directory -j 2 lint types cluster collected
+	@$(MAKE) --no-print-directory -j 2 all-tests e2e-newest
+
+all-tests: cluster
 	@$(RUN)pytest -n 4 --dist loadscope
-	@$(MAKE) --no-print-directory e2e-newest
 
 # each of the workers below would otherwise compile all tests by itself
 collected: setup
@@ -94,4 +96,4 @@ image: ## the container image; IMAGE=name:tag, BASE=python image
 clean:  ## remove the environment and what tests left; the cache stays
 	rm -rf $(VENV) dist bench-results .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-.PHONY: help setup lock cluster kind generate lint types unit integration e2e e2e-kind $(ON_KIND) e2e-newest test collected bench demo image clean
+.PHONY: help setup lock cluster kind generate lint types unit integration e2e e2e-kind $(ON_KIND) e2e-newest test all-tests collected bench demo image clean
