@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import signal
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -19,6 +20,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     """Workers get tests in the order of the next function, not the biggest files first."""
     config.option.loadscopereorder = False
     return Scheduling(config, log)
+
+
+def pytest_configure() -> None:
+    """Ctrl-C ends what tests start: whoever runs them in the background has it ignored, and children inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -26,11 +26,9 @@ input()
 """
 
 START_A_SLEEPER = """
-import signal
 import tempfile
 from pathlib import Path
 from tests.support.cluster.keeper import Keeper
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background has it ignored
 folder = Path(tempfile.mkdtemp(prefix="gpusharing-cluster-"))
 sleeper = Keeper(folder).start(["sleep", "1000"], folder / "sleep.log")
 print(folder, flush=True)
