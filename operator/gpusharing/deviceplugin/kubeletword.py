@@ -33,6 +33,7 @@ class KubeletWord:
         begun may say that nobody holds anything, since it has not read its own checkpoint yet.
         """
         self._restarted_at = float("inf") if gone else asyncio.get_running_loop().time()
+        self._usage.forget_pods()
 
     @property
     def is_gone(self) -> bool:

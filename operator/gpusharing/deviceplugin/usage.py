@@ -42,6 +42,17 @@ class PollTimes:
     least: float = 0.5
     # how long after an answer of ours a look may still not show it
     settle: float = 1.0
+    # a pod that was there so long before an answer of ours is not the one that it was for
+    admitted: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Unconfirmed:
+    """What we gave out at this time (of the loop), and no look has shown."""
+
+    at: float
+    # the pods one of which has it; None = there was no look yet that should have shown it
+    among: frozenset[str] | None = None
 
 
 class Usage:
@@ -60,8 +71,9 @@ class Usage:
         self._times = times
         self._jitter = jitter
         self._given: dict[tuple[str, str], float] = {}
-        # what we gave out and no look has shown, with the pods of the first look that should have (None = none did yet)
-        self._unconfirmed: dict[tuple[str, str], frozenset[str] | None] = {}
+        self._unconfirmed: dict[tuple[str, str], _Unconfirmed] = {}
+        # pod → since when looks have shown it, one after the other; loop time
+        self._there_since: dict[str, float] = {}
         self._due = 0.0
         self._sooner = asyncio.Event()
         self.pods: tuple[PodDevices, ...] | None = None
@@ -83,7 +95,8 @@ class Usage:
         """Return the same with all that we gave out and that no look has confirmed, for a GPU's next owner.
 
         A plain init container is in no answer of the kubelet's. So such an id counts as held until it shows, or until
-        every pod is gone that was there when it should have shown: one of them has it (placement guide, 8.2).
+        every pod is gone that was there when it should have shown and not long before: one of them has it (placement
+        guide, 8.2). Without "not long before" the pods of DaemonSets, which never go, would keep it for good.
         """
         held = self.held()
         if held is None or not self._unconfirmed:
@@ -97,8 +110,12 @@ class Usage:
         """Take note of an `Allocate` that was answered."""
         now = asyncio.get_running_loop().time()
         self._given |= {(resource, device_id): now for device_id in ids}
-        self._unconfirmed |= {(resource, device_id): None for device_id in ids}
+        self._unconfirmed |= {(resource, device_id): _Unconfirmed(now) for device_id in ids}
         self.look_within(self._times.settle)
+
+    def forget_pods(self) -> None:
+        """Take note of another kubelet: it admits every pod anew, and may ask for devices for any of them."""
+        self._there_since = {}
 
     def look_within(self, seconds: float) -> None:
         """Look again no later than in so many seconds."""
@@ -136,21 +153,30 @@ class Usage:
             self.looked_at = began
             seen_by = began - self._times.settle
             self._given = {given: at for given, at in self._given.items() if at > seen_by}
-            self._confirm(self.pods or (), self._reader.names)
+            self._there_since = {name: self._there_since.get(name, began) for name in self._reader.names}
+            self._confirm(self.pods or ())
         if before != (self.pods, self.allocatable, self.problem):
             self._changed()
 
-    def _confirm(self, pods: Sequence[PodDevices], names: frozenset[str]) -> None:
+    def _confirm(self, pods: Sequence[PodDevices]) -> None:
         """Take in a look: forget what it shows, and what only pods can have that are gone."""
         shown = {(row.resource, device_id) for row in pods for device_id in row.ids}
-        for given, there in list(self._unconfirmed.items()):
+        for given, unconfirmed in list(self._unconfirmed.items()):
             if given in shown:
                 del self._unconfirmed[given]
             elif given not in self._given:  # by now it should have shown
-                left = names if there is None else there & names
-                self._unconfirmed[given] = left
-                if not left:
+                among = self._admitted_at(unconfirmed.at) if unconfirmed.among is None else unconfirmed.among
+                among &= self._there_since.keys()
+                self._unconfirmed[given] = _Unconfirmed(unconfirmed.at, among)
+                if not among:
                     del self._unconfirmed[given]
+
+    def _admitted_at(self, at: float) -> frozenset[str]:
+        """Return the pods that an answer of this time may have been for.
+
+        The kubelet asks when it admits a pod, and shows it from then on, whatever its containers do.
+        """
+        return frozenset(name for name, since in self._there_since.items() if since > at - self._times.admitted)
 
 
 def _place(row: PodDevices) -> tuple[str, str, str, str]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from gpusharing.core.occupancy import PodDevices
+from gpusharing.deviceplugin.kubeletword import KubeletWord
 from gpusharing.deviceplugin.usage import PollTimes, Usage
 
 pytestmark = [pytest.mark.looptime]
@@ -161,6 +162,47 @@ async def test_what_we_gave_out_and_no_look_shows_is_held_while_a_pod_is_there_t
     kubelet.names = frozenset({"team/later"})
     await usage.look()
     assert usage.held_or_unconfirmed() == {}
+
+
+async def test_pods_that_were_there_before_do_not_have_it() -> None:
+    usage = Usage(kubelet := Kubelet(), Told())
+    kubelet.names = frozenset({"kube-system/proxy"})
+    await usage.look()
+    await asyncio.sleep(11)
+    usage.gave(GPU, ["a"])
+    kubelet.names |= {"team/short"}
+    await asyncio.sleep(2)
+    await usage.look()
+    assert usage.held_or_unconfirmed() == {GPU: {"a"}}
+    kubelet.names -= {"team/short"}
+    await usage.look()
+    assert usage.held_or_unconfirmed() == {}
+
+
+@pytest.mark.parametrize(("restarted", "before"), [(True, 11.0), (False, 9.0)], ids=["the kubelet is new", "not long"])
+async def test_pods_that_were_not_there_long_before_may_have_it(restarted: bool, before: float) -> None:
+    usage = Usage(kubelet := Kubelet(), Told())
+    kubelet.names = frozenset({"kube-system/proxy"})
+    await usage.look()
+    await asyncio.sleep(before)
+    if restarted:
+        KubeletWord(usage).restarted()
+    usage.gave(GPU, ["a"])
+    await asyncio.sleep(2)
+    await usage.look()
+    assert usage.held_or_unconfirmed() == {GPU: {"a"}}
+
+
+async def test_a_pod_of_a_name_that_was_gone_in_between_may_have_it() -> None:
+    usage = Usage(kubelet := Kubelet(), Told())
+    for names in ({"team/web-0"}, set[str](), {"team/web-0"}):
+        kubelet.names = frozenset(names)
+        await usage.look()
+        await asyncio.sleep(6)
+    usage.gave(GPU, ["a"])
+    await asyncio.sleep(2)
+    await usage.look()
+    assert usage.held_or_unconfirmed() == {GPU: {"a"}}
 
 
 async def test_once_it_has_shown_the_kubelets_word_counts_alone() -> None:
