@@ -45,16 +45,15 @@ def _one_pass(
         if piece.opaque:
             layout[piece.service, piece.part] = ()
             continue
-        if piece.pins:
-            chosen = piece.pins
-        elif piece.whole:
-            chosen = indexes_of(node.usable)
+        if piece.pins or piece.whole:
+            chosen = piece.pins or indexes_of(node.usable)
+            if not piece.bound and any(left.get(index, 0) < piece.shares for index in chosen):
+                return None
         elif piece.cut:
             chosen = _cut(piece, left, fractions, node)
         else:
             chosen = _whole(piece, left, space, node)
-        enough = piece.whole or len(chosen) == piece.gpus
-        if not enough or not (piece.bound or all(left.get(index, 0) >= piece.shares for index in chosen)):
+        if len(chosen) != piece.gpus and not piece.whole:
             return None
         for index in chosen:
             left[index] = left.get(index, 0) - piece.shares
@@ -64,16 +63,15 @@ def _one_pass(
 
 def _cut(piece: Piece, left: Mapping[int, int], fractions: FractionPolicy, node: PoolNode) -> tuple[int, ...]:
     """Return distinct GPUs with enough shares left: the fullest first, or the emptiest."""
-    sign = 1 if fractions == "packed" else -1
-    # the sort is stable: of GPUs that are as full as each other the first in order comes first
-    enough = node.in_order(index for index, shares in left.items() if shares >= piece.shares)
-    ranked = sorted(enough, key=lambda index: sign * left[index])
+    enough = node.in_order([index for index, shares in left.items() if shares >= piece.shares])
+    # the sort is stable, reversed or not: of GPUs that are as full as each other the first in order comes first
+    ranked = sorted(enough, key=left.__getitem__, reverse=fractions != "packed")
     return tuple(sorted(ranked[: piece.gpus]))
 
 
 def _whole(piece: Piece, left: Mapping[int, int], space: Space, node: PoolNode) -> tuple[int, ...]:
     """Return the lowest wholly free GPUs; for aligned those of the tightest link group that holds all of them."""
-    free = node.in_order(index for index, shares in left.items() if shares == space.replicas)
+    free = node.in_order([index for index, shares in left.items() if shares == space.replicas])
     if space.order == "aligned" and node.groups:
         by_group: dict[int, list[int]] = {}
         for index in free:
