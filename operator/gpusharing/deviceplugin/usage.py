@@ -43,7 +43,9 @@ class PollTimes:
     # how long after an answer of ours a look may still not show it
     settle: float = 1.0
     # a pod that was there so long before an answer of ours is not the one that it was for
-    admitted: float = 10.0
+    admitted: float = 5.0
+    # what never shows is nobody's after that: else a pod of a second, beside one that stays, keeps a GPU for good
+    doubted: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class Usage:
 
         A plain init container is in no answer of the kubelet's. So such an id counts as held until it shows, or until
         every pod is gone that was there when it should have shown and not long before: one of them has it (placement
-        guide, 8.2). Without "not long before" the pods of DaemonSets, which never go, would keep it for good.
+        guide, 8.2, which lacks "not long before" and an end: pods of DaemonSets never go).
         """
         held = self.held()
         if held is None or not self._unconfirmed:
@@ -154,11 +156,11 @@ class Usage:
             seen_by = began - self._times.settle
             self._given = {given: at for given, at in self._given.items() if at > seen_by}
             self._there_since = {name: self._there_since.get(name, began) for name in self._reader.names}
-            self._confirm(self.pods or ())
+            self._confirm(self.pods or (), began)
         if before != (self.pods, self.allocatable, self.problem):
             self._changed()
 
-    def _confirm(self, pods: Sequence[PodDevices]) -> None:
+    def _confirm(self, pods: Sequence[PodDevices], now: float) -> None:
         """Take in a look: forget what it shows, and what only pods can have that are gone."""
         shown = {(row.resource, device_id) for row in pods for device_id in row.ids}
         for given, unconfirmed in list(self._unconfirmed.items()):
@@ -168,7 +170,7 @@ class Usage:
                 among = self._admitted_at(unconfirmed.at) if unconfirmed.among is None else unconfirmed.among
                 among &= self._there_since.keys()
                 self._unconfirmed[given] = _Unconfirmed(unconfirmed.at, among)
-                if not among:
+                if not among or now - unconfirmed.at >= self._times.doubted:
                     del self._unconfirmed[given]
 
     def _admitted_at(self, at: float) -> frozenset[str]:

@@ -168,7 +168,7 @@ async def test_pods_that_were_there_before_do_not_have_it() -> None:
     usage = Usage(kubelet := Kubelet(), Told())
     kubelet.names = frozenset({"kube-system/proxy"})
     await usage.look()
-    await asyncio.sleep(11)
+    await asyncio.sleep(6)
     usage.gave(GPU, ["a"])
     kubelet.names |= {"team/short"}
     await asyncio.sleep(2)
@@ -179,7 +179,7 @@ async def test_pods_that_were_there_before_do_not_have_it() -> None:
     assert usage.held_or_unconfirmed() == {}
 
 
-@pytest.mark.parametrize(("restarted", "before"), [(True, 11.0), (False, 9.0)], ids=["the kubelet is new", "not long"])
+@pytest.mark.parametrize(("restarted", "before"), [(True, 6.0), (False, 4.0)], ids=["the kubelet is new", "not long"])
 async def test_pods_that_were_not_there_long_before_may_have_it(restarted: bool, before: float) -> None:
     usage = Usage(kubelet := Kubelet(), Told())
     kubelet.names = frozenset({"kube-system/proxy"})
@@ -198,11 +198,21 @@ async def test_a_pod_of_a_name_that_was_gone_in_between_may_have_it() -> None:
     for names in ({"team/web-0"}, set[str](), {"team/web-0"}):
         kubelet.names = frozenset(names)
         await usage.look()
-        await asyncio.sleep(6)
+        await asyncio.sleep(4)
     usage.gave(GPU, ["a"])
     await asyncio.sleep(2)
     await usage.look()
     assert usage.held_or_unconfirmed() == {GPU: {"a"}}
+
+
+async def test_what_has_not_shown_for_ten_minutes_is_nobodys() -> None:
+    usage = await unconfirmed(Kubelet(), pods={"team/web"})
+    await asyncio.sleep(590)
+    await usage.look()
+    assert usage.held_or_unconfirmed() == {GPU: {"a"}}
+    await asyncio.sleep(10)
+    await usage.look()
+    assert usage.held_or_unconfirmed() == {}
 
 
 async def test_once_it_has_shown_the_kubelets_word_counts_alone() -> None:
